@@ -11,7 +11,7 @@ import gc
 import mmap
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -56,6 +56,17 @@ def take(size: int) -> np.ndarray:
     return passing(size)
 
 
+def settled(array: np.ndarray) -> np.ndarray:
+    """An array in C order that no longer changes: where processes have such in common, theirs."""
+    return array if _common is None or array.nbytes < _SMALL else _common(array)
+
+
+def share(common: Callable[[np.ndarray], np.ndarray]) -> None:
+    """From now on `common` gives what all processes have of the bytes of an array that no longer changes."""
+    global _common
+    _common = common
+
+
 def passing(size: int) -> np.ndarray:
     """`size` bytes that begin at a cache line, in memory that is used again once they are let go."""
     whole = np.empty(size + LINE, np.uint8)
@@ -82,6 +93,7 @@ def _discard(pages: mmap.mmap, begin: int, end: int) -> None:
         pages.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
+_common: Callable[[np.ndarray], np.ndarray] | None = None
 _block = Reserve(0)
 _lock = lock()
 _making = 0

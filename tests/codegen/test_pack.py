@@ -27,7 +27,7 @@ from orthrus.codegen.object import cache, library, pack
 from orthrus.codegen.object.library import Unit
 from orthrus.lowering.package.loaded import beside
 from orthrus.native.compile import machine_named
-from orthrus.native.pack import sequences, tables, vision
+from orthrus.native.pack import forms, sequences, tables, vision
 from orthrus.native.pack.build import COMMON, asked, build, compared, made
 
 HOST = host()
@@ -36,7 +36,9 @@ if why := lacking("generated code"):
 assert HOST is not None
 NETS: list[Callable[[], onnx.ModelProto]] = [
     partial(vision.separable, (32, 32), "hardswish"), partial(sequences.recurrent, "LSTM", 5, 16, 16, True),
-    partial(sequences.encoder, 8, 32, 2, "gelu"), partial(tables.forest, 3, 4, 2, 3)]
+    partial(sequences.encoder, 8, 32, 2, "gelu"), partial(tables.forest, 3, 4, 2, 3),
+    partial(forms.convolved, (3,), (3,), ("relu",), (8,), (24,)), partial(forms.narrow, 4, 3, "sigmoid"),
+    partial(forms.multiplied, 3, ("",), (8,), (10,)), partial(forms.blended, (2, 8), (8,))]
 
 
 @pytest.fixture(scope="module")

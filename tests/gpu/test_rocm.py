@@ -195,6 +195,26 @@ def test_bound_runs_become_short_ones(driver: Any, monkeypatch: pytest.MonkeyPat
     assert [plain.run(i) for i in range(6)] == [1] * 6
 
 
+def test_runs_that_nobody_waits_for_become_short_ones(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = Bound(session(enable_hip_graph="1"), monkeypatch)
+    later, otherwise, plain = (ort.RunOptions() for _ in range(3))
+    later.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    assert [bound.run(i, later) for i in range(6)] == [1, 1, 0, 0, 0, 0]
+    for options, waits in ((later, False), (None, True), (plain, True)):
+        bound.settled()
+        before = driver.counts["synchronize"]
+        bound.session.run_with_iobinding(bound.binding, options)
+        assert (driver.counts["synchronize"] > before) == waits
+    otherwise.timeout = 60.0
+    assert bound.run(1, otherwise) == 1
+    later.terminate = True
+    with pytest.raises(RuntimeError, match="terminate"):
+        bound.session.run_with_iobinding(bound.binding, later)
+    later.terminate = False
+    bound.settled()
+    assert bound.run(2, later) == 0
+
+
 def test_a_short_run_notices_what_is_bound_now(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bound = Bound(session(enable_hip_graph="1"), monkeypatch)
     bound.settled()

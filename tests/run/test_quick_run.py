@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from graphs import info, model
 from onnx import TensorProto, helper
@@ -27,6 +28,7 @@ from orthrus.codegen.runtime import units
 from orthrus.errors import Fail, InvalidArgument
 from orthrus.limits import Limits
 from orthrus.run.engine import Engine
+from orthrus.run.shortest import Shortest
 
 pytestmark = needs("door")
 
@@ -236,6 +238,173 @@ def test_switches_and_options_go_the_long_way(long: list[int]) -> None:
     options.terminate = True
     with pytest.raises(Fail, match="terminate"):
         s.run(None, {"x": X, "y": Y}, options)
+
+
+def test_options_that_ask_for_nothing(long: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs too short to be stopped go the quick way with them, for the shapes of which that is known."""
+    monkeypatch.setattr(Shortest, "LONGEST", 60.0)
+    s, options, other = session(), ort.RunOptions(), ort.RunOptions()
+    other.add_run_config_entry("disable_synchronize_execution_providers", "1")
+
+    def longer(x: Any, given: Any) -> int:
+        before = long[0]
+        for got, want in zip(s.run(None, {"x": x, "y": Y}, given), ((x + Y) * 2, x + Y), strict=True):
+            np.testing.assert_array_equal(got, want)
+        return long[0] - before
+    assert [longer(X, options) for _ in range(4)] == [1, 0, 0, 0]
+    assert [longer(X, other) for _ in range(2)] == [0, 0]
+    assert longer(X[:2], options) == 1
+    quiet = ort.RunOptions()
+    quiet.log_severity_level, quiet.only_execute_path_to_fetches, quiet.logid = 3, True, "a"
+    assert longer(X, quiet) == 0
+    for change in ({"terminate": True}, {"timeout": 60.0}, {"log_severity_level": 1}):
+        given = ort.RunOptions()
+        for name, value in change.items():
+            setattr(given, name, value)
+        if "terminate" in change:
+            with pytest.raises(Fail, match="terminate"):
+                longer(X, given)
+        else:
+            assert longer(X, given) == 1, change
+    shrinking = ort.RunOptions()
+    shrinking.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    assert longer(X, shrinking) == 1
+    options.terminate = True
+    with pytest.raises(Fail, match="terminate"):
+        longer(X, options)
+    options.terminate = False
+    assert longer(X, options) == 0
+    with pytest.raises((TypeError, InvalidArgument)):
+        s.run(None, {"x": X, "y": Y}, "options")  # type: ignore[arg-type]
+    with s.profile() as profile:
+        longer(X, options)
+    assert profile.runs == 1
+
+
+@pytest.mark.parametrize("longest", [0.0, 60.0])
+def test_runs_that_may_be_long_can_be_stopped(monkeypatch: pytest.MonkeyPatch, longest: float) -> None:
+    """One that took long, and one whose loop goes as often as it is told."""
+    monkeypatch.setattr(Shortest, "LONGEST", longest)
+    loop = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (int64 n, float[4] x) => (float[4] y) '
+        "{ c = Constant <value = bool {1}> () y = Loop (n, c, x) <body = b (int64 i, bool go, float[4] v) => "
+        "(bool on, float[4] w) { on = Identity (go) w = Cos (v) }> }").SerializeToString()
+    made = ort.InferenceSession(loop)
+    options, x = ort.RunOptions(), np.ones(4, np.float32)
+    for _ in range(3):
+        made.run(None, {"n": np.array(3), "x": x}, options)
+    threading.Timer(0.3, lambda: setattr(options, "terminate", True)).start()
+    with pytest.raises(Fail, match="terminate"):
+        made.run(None, {"n": np.array(1 << 40), "x": x}, options)
+
+
+def test_only_short_runs_are_not_stopped(long: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Shortest, "LONGEST", 0.0)
+    s, options = session(), ort.RunOptions()
+    for _ in range(3):
+        before = long[0]
+        check(s.run(None, {"x": X, "y": Y}, options))
+        assert long[0] == before + 1
+
+
+def test_some_of_the_outputs(long: list[int]) -> None:
+    """By whatever names, in any order: nobody goes the long way for them, or gets another's."""
+    s, wanted = session(), {"sum": X + Y, "double": (X + Y) * 2}
+    s.run(None, {"x": X, "y": Y})
+    before = long[0]
+    for names in (["sum"], ["double"], ["sum", "double"], ["double", "sum"], ("sum",), []):
+        got = s.run(names, {"x": X, "y": Y})
+        for value, name in zip(got, names or ["double", "sum"], strict=True):
+            np.testing.assert_array_equal(value, wanted[name])
+    assert long[0] == before
+    first, second = s.run(["sum", "sum"], {"x": X, "y": Y})
+    first[...] = 0
+    np.testing.assert_array_equal(second, wanted["sum"])
+    for wrong in (["none"], ["sum", "none"], [1], "sum", [["sum"]]):
+        with pytest.raises((InvalidArgument, TypeError, ValueError)):
+            s.run(wrong, {"x": X, "y": Y})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bindings_of_the_host(seed: int) -> None:
+    """Whatever is bound, written to and bound anew in between, and however a run goes: results are those of
+    what the arrays hold when it begins."""
+    rng = np.random.default_rng(seed)
+    s, kept = session(), list[Any]()
+    for _ in range(3):
+        s.run(None, {"x": X, "y": Y})
+    binding, options = s.io_binding(), ort.RunOptions()
+    held: dict[str, np.ndarray] = {}
+
+    def given(name: str) -> None:
+        shape = (int(rng.choice([3, 3, 3, 5])), 4) if name == "x" else (4,)
+        array = rng.standard_normal(shape).astype(np.float32)
+        how = rng.integers(5)
+        if how == 0:
+            binding.bind_cpu_input(name, array)
+        elif how == 1:
+            value = ort.OrtValue.ortvalue_from_numpy(array)
+            binding.bind_ortvalue_input(name, value)
+        elif how == 2:
+            binding.bind_input(name, "cpu", 0, np.float32, shape, array.ctypes.data)
+        elif how == 3:
+            raw = np.zeros(array.nbytes + 1, np.uint8)
+            odd = raw[1:].view(np.float32).reshape(shape)
+            odd[...] = array
+            array = odd
+            binding.bind_input(name, "cpu", 0, np.float32, shape, array.ctypes.data)
+        else:
+            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
+        kept.append(array)
+        held[name] = array
+
+    def wanted(name: str) -> None:
+        rows = int(rng.choice([3, 3, 3, 5]))
+        how = rng.integers(3)
+        targets[name] = None
+        if how == 0:
+            binding.bind_output(name)
+            return
+        array = np.full((rows, 4), np.nan, np.float32)
+        kept.append(array)
+        targets[name] = array
+        if how == 1:
+            binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(array))
+        else:
+            binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+    targets: dict[str, np.ndarray | None] = {}
+    given("x")
+    given("y")
+    wanted("sum")
+    for _ in range(60):
+        action = rng.integers(6)
+        if action == 0:
+            given(str(rng.choice(["x", "y"])))
+        elif action == 1:
+            wanted(str(rng.choice(["sum", "double"])))
+        elif action == 2:
+            held["x"][...] = rng.standard_normal(held["x"].shape)
+        elif action == 3 and rng.integers(4) == 0:
+            binding.clear_binding_outputs()
+            targets.clear()
+            wanted("double")
+        total = held["x"] + held["y"]
+        want = {"sum": total.copy(), "double": total * 2}
+        fits = all(t is None or t.shape == total.shape for t in targets.values())
+        try:
+            s.run_with_iobinding(binding, options if action == 5 else None)
+        except RuntimeError:
+            assert not fits
+            continue
+        assert fits
+        for name, got, value in zip(targets, binding.copy_outputs_to_cpu(), binding.get_outputs(),
+                                    strict=True):
+            np.testing.assert_array_equal(got, want[name])
+            np.testing.assert_array_equal(value.numpy(), want[name])
+            target = targets[name]
+            if target is not None:
+                np.testing.assert_array_equal(target, want[name])
+        held["x"][...] += 1
 
 
 def test_who_is_not_quick(long: list[int], tmp_path: Any) -> None:

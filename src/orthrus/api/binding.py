@@ -16,6 +16,8 @@ from .devices import CoreDevice, OrtDevice, memory_of
 from .ortvalue import OrtValue
 from .values import CoreValue, OrtValueVector, over_address, write
 
+_FEW = 1 << 16
+"""Bytes of results that a copy costs less than to have them made where they are wanted."""
 _TRIES = 3
 """Runs with the same arrays, none of them repeated, after which it is clear that they cannot be: a graph is
 there behind the second."""
@@ -39,6 +41,16 @@ class SessionIOBinding:
         self._repeat: Any = None
         self._arrays: list[tuple[CoreValue, Any]] = []
         self._tries = _TRIES
+        self._host: _OnHost | None = None
+        self._elsewhere = False
+
+    def _set_input(self, name: str, value: Any) -> None:
+        """Bind an input; what is known of all else on the host holds on."""
+        host = self._host
+        self._changed()
+        self._inputs[name] = value
+        if host is not None and host.feed(name, value):
+            self._host = host
 
     def _input_names(self) -> list[str]:
         engine = self._session._engine
@@ -52,23 +64,21 @@ class SessionIOBinding:
         """
         if name not in self._input_names():
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
-        self._changed()
         if len(where) == 1:
-            self._inputs[name] = _bound(where[0])
+            self._set_input(name, _bound(where[0]))
             return
         if len(where) != 4:
             raise mismatch("bind_input",
                            "(self: SessionIOBinding, arg0: str, arg1: OrtDevice, arg2: object, arg3: "
                            "collections.abc.Sequence[int], arg4: int) -> None", self, name, *where)
         device, element_type, shape, pointer = where
-        self._inputs[name] = _at(pointer, element_type, shape, device, "input")
+        self._set_input(name, _at(pointer, element_type, shape, device, "input"))
 
     def bind_ortvalue_input(self, name: str, value: CoreValue) -> None:
         """Bind an input to a value. Raises RuntimeError for an unknown name."""
         if name not in self._input_names():
             raise RuntimeError(f"Error when binding input: Failed to find input name in the mapping: {name}")
-        self._changed()
-        self._inputs[name] = value
+        self._set_input(name, value)
 
     def bind_output(self, name: str, device: CoreDevice, element_type: Any = None, shape: Any = None,
                     pointer: int | None = None) -> None:
@@ -116,10 +126,13 @@ class SessionIOBinding:
 
     def copy_outputs_to_cpu(self) -> list[Any]:
         """The results as arrays, lists and dicts of their own."""
-        return [v.numpy() if v._placed is not None else _copied(v._value) for v in self._results]
+        return [_copied(v._value) if type(v._value) is np.ndarray or v._placed is None else v.numpy()
+                for v in self._results]
 
     def _run(self, session: CoreSession, run_options: Any) -> None:
-        if self._repeat is not None and run_options is None and self._repeated(session):
+        waits = True if run_options is None else run_options._waits()
+        if waits is not None and (self._repeat is not None and self._repeated(session, waits)
+                                  or not self._elsewhere and self._shortly(session, run_options)):
             return
         if not self._outputs:
             raise RuntimeError("Error in execution: At least one output should be requested.")
@@ -142,25 +155,46 @@ class SessionIOBinding:
             raise _failed(error) from error
         self._results = [self._taken(name, value, declared[name]) for name, value in zip(names, results,
                                                                                          strict=True)]
-        if self._tries and run_options is None:
+        if self._tries and waits is not None:
             self._tries -= 1
             self._repeat = _repeat(engine, names, feeds, targets)
             self._arrays = [(v, v._value) for v in (*self._inputs.values(), *self._outputs.values())
                             if isinstance(v, CoreValue) and self._repeat is not None]
 
-    def _repeated(self, session: CoreSession) -> bool:
-        """Whether the run is done, as the last one was: on the same arrays, for nobody who looks on."""
+    def _repeated(self, session: CoreSession, waits: bool) -> bool:
+        """Whether the run is done, as the last one was: on the same arrays, for nobody who looks on. `waits`:
+        for the devices."""
         repeat, engine = self._repeat, session._engine
         same = all(value._value is array for value, array in self._arrays)
         if same and repeat.engine is engine and session._profile is None and not session._collecting:
             try:
-                if engine.again(repeat):
+                if engine.again(repeat, waits):
                     self._results, self._tries = list[Any](self._outputs.values()), _TRIES
                     return True
             except Exception as error:
                 raise _failed(error) from error
         self._repeat = None
         return False
+
+    def _shortly(self, session: CoreSession, run_options: Any) -> bool:
+        """Whether the run is done the shortest way, on arrays of the host's alone."""
+        if self._host is None:
+            self._host = _OnHost.of(session, self._inputs, self._outputs, self._places)
+        host = self._host
+        self._elsewhere = host is None
+        if host is None or session._shortest.quick is None or not host.same():
+            return False
+        made = session.shortly(host.names, host.feeds, run_options)
+        if made is None or any(
+                target is not None and (target.shape != value.shape or target.dtype != value.dtype)
+                for target, value in zip(host.targets, made, strict=True)):
+            return False
+        for i, target in enumerate(host.targets):
+            if target is not None:
+                target[...] = made[i]
+        self._results = [bound if bound is not None else CoreValue._make(value, kind)
+                         for bound, value, kind in zip(host.bound, made, host.kinds, strict=True)]
+        return True
 
     def _targets(self) -> list[Any]:
         """The array that each output is bound to, or the device where it is to be had."""
@@ -179,6 +213,62 @@ class SessionIOBinding:
         else:
             target._value = CoreValue._got(value)._value
         return target
+
+
+class _OnHost:
+    """Bindings of which all are tensors in the host's memory, results being written over few bytes at most.
+    By output: what it is bound to, the array of that, its declared type."""
+
+    __slots__ = ("bound", "feeds", "given", "kinds", "names", "targets")
+
+    def __init__(self, outputs: dict[str, CoreValue | None]) -> None:
+        self.names, self.bound = list(outputs), list(outputs.values())
+        self.kinds = list[Any]()
+        self.targets = [None if bound is None else bound._value for bound in self.bound]
+        self.feeds, self.given = dict[str, np.ndarray](), dict[str, CoreValue]()
+
+    @classmethod
+    def of(cls, session: CoreSession, inputs: dict[str, Any], outputs: dict[str, CoreValue | None],
+           places: dict[str, Any]) -> _OnHost | None:
+        """These; None where something is elsewhere, missing, or does not fit."""
+        from ..ir import TensorType
+        from ..kernels import HOST
+
+        made = cls(outputs)
+        targets = [target for target in made.targets if target is not None]
+        if not outputs or not all(made.feed(name, value) for name, value in inputs.items()):
+            return None
+        declared = {v.name: v.type for v in session._outputs()}
+        made.kinds = [declared.get(name) for name in outputs]
+        if (inputs.keys() != {v.name for v in session._engine.inputs}
+                or not all(isinstance(kind, TensorType) for kind in made.kinds)
+                or not all(places.get(name) in (None, HOST) for name in outputs)
+                or not all(type(target) is np.ndarray and target.flags.writeable
+                           and target.dtype != object for target in targets)
+                or sum(target.nbytes for target in targets) > _FEW):
+            return None
+        for name, target, kind in zip(made.names, made.targets, made.kinds, strict=True):
+            if target is not None:
+                _check(name, target, kind)
+        return made
+
+    def feed(self, name: str, value: Any) -> bool:
+        """Take note of what an input is bound to; answers whether that can be."""
+        array = value._value if isinstance(value, CoreValue) else value
+        if type(array) is not np.ndarray or not array.flags.aligned:
+            return False
+        self.feeds[name] = array
+        if array is value:
+            self.given.pop(name, None)
+        else:
+            self.given[name] = value
+        return True
+
+    def same(self) -> bool:
+        """Whether all values have the arrays that they had."""
+        return (all(value._value is self.feeds[name] for name, value in self.given.items())
+                and all(bound is None or bound._value is target
+                        for bound, target in zip(self.bound, self.targets, strict=True)))
 
 
 def _repeat(engine: Any, names: list[str], feeds: dict[str, Any], targets: list[Any]) -> Any:

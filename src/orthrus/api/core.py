@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .arguments import mismatch
 from .devices import CoreDevice, OrtEpDevice, OrtMemoryInfo, ep_devices, memory_info, preferred_providers
 from .metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
-from .options import RunOptions, SessionOptions
+from .options import UNSYNCHRONIZED, RunOptions, SessionOptions
 from .ortvalue import OrtValue
 from .sparse import CoreSparse, SparseTensor
 from .values import CoreValue, OrtValueVector
@@ -88,6 +88,7 @@ class CoreSession:
     def _start(self, asked: list[tuple[str, Mapping[str, str]]], disabled: set[str], limits: Any,
                fallback: str, kernels: Sequence[Any]) -> None:
         from ..run.session_cache import engine_for
+        from ..run.shortest import Shortest
         from .config import config, report_keys
 
         options = self._options
@@ -124,6 +125,7 @@ class CoreSession:
             self._profile.event("session_initialization", loaded)
         self._check_fallback(engine)
         self._engine = engine
+        self._shortest = Shortest([v.name for v in engine.outputs], engine.kinds)
         self._names = [p.name for p in engine.providers]
         self._provider_options = {p.name: dict(p.given) for p in engine.providers}
         self._report(engine)
@@ -276,7 +278,8 @@ class CoreSession:
         if not isinstance(feeds, Mapping):
             raise AttributeError(f"'{type(feeds).__name__}' object has no attribute 'keys'")
         values = {name: _fed(value) for name, value in feeds.items()}
-        return [_handed_out(v) for v in self._execute(names, values, run_options)]
+        made = self.shortly(names, values, run_options) or self._execute(names, values, run_options)
+        return [_handed_out(v) for v in made]
 
     def _execute(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions
                  | None, targets: Sequence[Any] = ()) -> list[Any]:
@@ -285,6 +288,7 @@ class CoreSession:
 
         deadline = None
         if run_options is not None:
+            start, given = time.perf_counter(), feeds
             for adapter in run_options._adapters:
                 feeds = {**feeds, **{k: v._given() for k, v in adapter._parameters().items()}}
             seconds = run_options._timeout
@@ -297,7 +301,18 @@ class CoreSession:
 
                 with unrecorded():
                     return self._noted(names, feeds, run_options, deadline, targets)
-        return self._noted(names, feeds, run_options, deadline, targets)
+        made = self._noted(names, feeds, run_options, deadline, targets)
+        if run_options is not None:
+            self._shortest.learn(given, time.perf_counter() - start)
+        return made
+
+    def shortly(self, names: Any, feeds: Any, run_options: Any) -> list[Any] | None:
+        """Results by the shortest way; None where that is not to be gone, before anything was done."""
+        if run_options is None:
+            return self._shortest.run(names, feeds)
+        if run_options.__class__ is not RunOptions or run_options._waits() is None:
+            return None
+        return self._shortest.run(names, feeds, stoppable=True)
 
     def _noted(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions | None,
                deadline: Any, targets: Sequence[Any]) -> list[Any]:
@@ -330,7 +345,7 @@ class CoreSession:
 
         engine = self._engine
         run: Callable[..., list[Any]] = engine.run
-        if entries.get("disable_synchronize_execution_providers") == "1":
+        if entries.get(UNSYNCHRONIZED) == "1":
             run = partial(run, synchronize=False)
         text = entries.get("memory.enable_memory_arena_shrinkage", "")
         if not text:
@@ -386,7 +401,8 @@ class CoreSession:
                             run_options: RunOptions | None = None) -> OrtValueVector:
         """As `run`, with values of this layer in and out."""
         names = _checked_names(self, output_names, feeds, run_options)
-        results = self._execute(names, {name: v._given() for name, v in feeds.items()}, run_options)
+        given = {name: v._given() for name, v in feeds.items()}
+        results = self.shortly(names, given, run_options) or self._execute(names, given, run_options)
         kinds = {v.name: v.type for v in self._engine.outputs}
         return OrtValueVector._of([CoreValue._got(v, kinds.get(n))
                                    for n, v in zip(names or list(kinds), results, strict=True)])

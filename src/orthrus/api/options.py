@@ -5,6 +5,7 @@ Both can be copied and pickled, and take no attribute that is not theirs.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -280,6 +281,11 @@ class SessionOptions(_Options):
         return f"<SessionOptions {_shown(self)}>"
 
 
+log = logging.getLogger("orthrus")
+
+UNSYNCHRONIZED = "disable_synchronize_execution_providers"
+
+
 class RunOptions(_Options):
     """How one run is done, and the way to stop it from another thread."""
 
@@ -331,6 +337,18 @@ class RunOptions(_Options):
     def get_run_config_entry(self, key: str) -> str:
         """The value of a key. Raises RuntimeError for a key that was not set."""
         return self._get_entry("get_run_config_entry", key)
+
+    def _waits(self) -> bool | None:
+        """Whether a run waits for devices; None where they ask for anything else that a run without them does
+        not do: it is to be stopped or timed, or to tell something in the log."""
+        if self._adapters or self._timeout is not None or self.terminate:
+            return None
+        values = self._values
+        if values and (0 <= values.get("log_severity_level", -1) < 2
+                       or values.get("logid") and log.isEnabledFor(logging.INFO)):
+            return None
+        entries = {key: value for key, value in self._entries.items() if key != UNSYNCHRONIZED}
+        return None if entries else self._entries.get(UNSYNCHRONIZED) != "1"
 
     def _taken(self) -> RunOptions:
         """What they are now, for a run that comes later; both are stopped by the `terminate` of these."""

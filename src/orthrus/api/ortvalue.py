@@ -10,7 +10,7 @@ import numpy as np
 from .devices import OrtDevice, OrtMemoryInfo
 from .enums import OrtDeviceVendorId
 from .sparse import SparseTensor
-from .values import CoreValue, copy_core
+from .values import CoreValue, copy_core, tensor
 
 if TYPE_CHECKING:
     from ..kernels import DeviceArray
@@ -39,6 +39,8 @@ class OrtValue:
 
         Raises RuntimeError for anything but an array, and for a device whose memory the host does not have.
         """
+        if device_type == "cpu" and not device_id and vendor_id == -1:
+            return cls(CoreValue._make(tensor(numpy_obj)), numpy_obj)
         device = OrtDevice.make(device_type, device_id, vendor_id)._get_c_device()
         return cls(CoreValue.ortvalue_from_numpy(numpy_obj, device), numpy_obj if device_type.lower() == "cpu"
                    else None)

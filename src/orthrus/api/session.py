@@ -260,7 +260,8 @@ class Session:
         core = self._sess
         core._collecting = self._collecting
         self._direct = self._plain and not self._collecting
-        self._quick = core._engine.quick if self._direct and not self._watching else None
+        self._quick = core._shortest.quick = (
+            core._engine.quick if self._direct and not self._watching else None)
 
     def set_providers(self, providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
                       provider_options: Sequence[dict[Any, Any]] | None = None) -> None:
@@ -293,8 +294,10 @@ class Session:
         where a step fails or the run is terminated.
         """
         quick = self._quick
-        if quick is not None and run_options is None:
-            made = quick(output_names, input_feed)
+        if quick is not None:
+            made = quick(output_names, input_feed) if run_options is None else None
+            if made is None and (run_options is not None or output_names is not None):
+                made = self._sess.shortly(output_names, input_feed, run_options)
             if made is not None:
                 return made
         if (run_options is not None or not self._direct or output_names.__class__ is str

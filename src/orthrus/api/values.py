@@ -25,6 +25,10 @@ _NO_DEVICE = ("Can't allocate memory on the device using this package of OnnxRun
 _ONLY_TENSORS = "Only OrtValues that are Tensors are currently supported"
 
 
+_PLAIN = frozenset(map(np.dtype, "?bBhHiIlLqQefd"))
+"""Types of elements that every tensor can have as they are."""
+
+
 def numpy_type(element_type: Any) -> np.dtype[Any]:
     """The numpy type of an ONNX element type given as its number, a numpy type, its name, or a Python type.
 
@@ -49,6 +53,9 @@ def tensor(given: Any) -> np.ndarray:
 
     Raises RuntimeError for anything but an array of an ONNX type.
     """
+    if type(given) is np.ndarray and given.dtype in _PLAIN and (
+            given.flags.c_contiguous and given.flags.aligned):
+        return given.view()
     from ..ir import ElementType, element_of
 
     if not isinstance(given, np.ndarray) or isinstance(given, np.ma.MaskedArray):
@@ -300,6 +307,8 @@ class CoreValue:
     def numpy(self) -> np.ndarray:
         """An array over this tensor's memory, a copy of it where that is another device's. Raises
         RuntimeError for anything but a tensor."""
+        if type(self._value) is np.ndarray:
+            return self._value.view()
         from ..kernels import HOST, copied
 
         if self._placed is not None:

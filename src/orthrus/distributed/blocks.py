@@ -54,7 +54,8 @@ def _made(size: int) -> int:
 
 
 class Pool:
-    """Blocks that are used again; `alive`: the numbers of those there are. Safe on many threads."""
+    """Blocks that are used again; `alive`: the numbers of those there are. `constants`: the file of what all
+    processes have in common. Safe on many threads."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -63,6 +64,8 @@ class Pool:
         self._idle: dict[int, list[Block]] = {}
         self._bytes = 0
         self._closed = False
+        self.constants = _made(0)
+        weakref.finalize(self, os.close, self.constants).atexit = False
 
     def take(self, size: int) -> tuple[Block, Any]:
         """A block of at least `size` bytes and the owner of its memory: with that, and the arrays over it,

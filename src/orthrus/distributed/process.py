@@ -89,13 +89,14 @@ class Process:
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join([root, *filter(None, sys.path)])
+        files = [theirs.fileno(), self.pool.constants]
         with theirs, self._changing:
             if self._closed:
                 ours.close()
                 raise Lost("the process is not wanted any more")
             self.child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "orthrus.distributed.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", "-m", "orthrus.distributed.worker", *map(str, files)],
+                pass_fds=files,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 env={**os.environ, "PYTHONPATH": path},

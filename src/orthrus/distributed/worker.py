@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from .. import memory
 from ..api.options import RunOptions, SessionOptions
 from ..api.session import InferenceSession
 from .blocks import Block
+from .constants import Constants
 from .messages import Line, arrays_of, fits, plain, room, said, tree, value_of
 from .rows import ports
 
@@ -143,7 +145,8 @@ class Worker:
 
 
 def main() -> None:
-    """Serve the socket whose number is the first argument."""
+    """Serve the socket whose number is the first argument; the second is that of the constants' file."""
+    memory.share(Constants(int(sys.argv[2])).common)
     line = Line(socket.socket(fileno=int(sys.argv[1])))
     worker = Worker(line)
     threading.Thread(target=worker.listen, daemon=True).start()

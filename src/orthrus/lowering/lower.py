@@ -17,12 +17,14 @@ import numpy as np
 
 from .. import knobs
 from ..codegen.machines.machine import Machine
-from ..codegen.write.expr import BYTES, Expr
+from ..codegen.write.expr import BYTES, Expr, ordered
 from ..codegen.write.trace import trace
 from ..ir import No, Node, Value, in_memory
 from ..limits import bounded, current
+from ..memory import settled
 from ..ops.tensor.movement import VIEWS
 from .interpret import by_definition
+from .numbers import with_numbers
 from .pending import Emit, Lazy, Out, Pending, Source
 from .rule_sets import BOTH, GPU_RULES, RULES, Rule, RuleSet, lowers, varied
 from .step import KernelStep
@@ -198,7 +200,7 @@ class Lowering:
             table, key = (self.laid, value) if value.const is None else (self.constants, ("value", id(value)))
             if key not in table:
                 there = value.const is not None and known.nbytes > _LARGE_CONSTANT
-                table[key] = of_constant(known if there else at_line(known))
+                table[key] = of_constant(known if there else settled(at_line(known)))
             return table[key]
         found = self.env[value]
         if isinstance(found, Lazy):
@@ -245,7 +247,7 @@ class Lowering:
         that it depends on, shapes too: CHECK=2 makes it again and compares."""
         made = self.constants.get(key)
         if made is None:
-            made = self.constants[key] = of_constant(at_line(make()))
+            made = self.constants[key] = of_constant(settled(at_line(make())))
         elif knobs.CHECK >= 2:
             assert at_line(make()).tobytes() == in_memory(made.buffer.array).tobytes(), (
                 f"the key {key} stands for two constants")
@@ -441,8 +443,10 @@ class Lowering:
                 operand = self.copied(*lying)
             operands.append(operand.expand(lazy.shape))
             place[i] = len(operands)
-        tree = None if lazy.tree.op == "leaf" else lazy.tree.substitute(
-            lambda leaf: Expr.leaf(place[leaf.value], leaf.dtype))
+        tree = None if lazy.tree.op == "leaf" else ordered(lazy.tree.substitute(
+            lambda leaf: Expr.leaf(place[leaf.value], leaf.dtype)))
+        if tree is not None and source.pending.numbers:
+            tree = with_numbers(self, tree, lazy.shape, operands)
         source.pending.emit(self, out, tree, operands)
         if tree is None:
             source.tensor = out

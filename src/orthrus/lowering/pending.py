@@ -32,7 +32,8 @@ class Pending:
 
     Leaf 0 of the tree is the kernel's own value, leaf i operand i - 1, each operand a view of the output's
     full shape. `strides`: how the output wants to lie, C order where None. `accepts`: which operands it can
-    read; the default is those whose stride is 0 or 1 where the output's is 1.
+    read; the default is those whose stride is 0 or 1 where the output's is 1. `numbers`: whether numbers of
+    the tree may be operands, see there.
     """
 
     shape: tuple[int, ...]
@@ -40,6 +41,7 @@ class Pending:
     emit: Emit
     strides: tuple[int, ...] | None = None
     accepts: Callable[[Tensor], bool] | None = None
+    numbers: bool = False
 
 
 @dataclass(eq=False, slots=True)

@@ -18,6 +18,7 @@ same name. An older form stands beside the newest under its name and first versi
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import math
@@ -25,7 +26,7 @@ import os
 import pkgutil
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -67,6 +68,36 @@ class _Namespace:
 xp = _Namespace()
 
 
+_INPUT, _SEVERAL = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
+_KEYWORD, _NONE = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+
+
+class _Parameter(NamedTuple):
+    """As `inspect.Parameter`, which takes longer to make than all else of a definition."""
+
+    name: str
+    kind: Any
+    default: Any
+    annotation: Any
+
+
+def _parameters(body: Callable[..., Any]) -> list[_Parameter]:
+    """The parameters of a function."""
+    plain = type(body) is types.FunctionType and not body.__dict__.keys() & {"__wrapped__", "__signature__"}
+    if not plain or body.__code__.co_posonlyargcount or body.__code__.co_flags & inspect.CO_VARKEYWORDS:
+        return [_Parameter(p.name, p.kind, p.default, p.annotation)
+                for p in inspect.signature(body).parameters.values()]
+    code, said = body.__code__, body.__annotations__
+    count, names = code.co_argcount, code.co_varnames
+    given = body.__defaults__ or ()
+    defaults = dict(zip(names[count - len(given):count], given, strict=True)) | (body.__kwdefaults__ or {})
+    behind = count + code.co_kwonlyargcount
+    kinds = [*((name, _INPUT) for name in names[:count]),
+             *((name, _SEVERAL) for name in names[behind:behind + 1] if code.co_flags & inspect.CO_VARARGS),
+             *((name, _KEYWORD) for name in names[count:behind])]
+    return [_Parameter(name, kind, defaults.get(name, _NONE), said.get(name, _NONE)) for name, kind in kinds]
+
+
 class Op:
     """One definition. `widen`: float16, bfloat16 and float8 inputs reach the body as float32, and a float32
     result goes back to the type of the first of them. `result`: the element type of every output: "same" as
@@ -80,7 +111,7 @@ class Op:
         older = bool(stem) and suffix.isdigit()
         self.name = name or (stem if older else body.__name__)
         self.since = since if since is not None else int(suffix) if older else 1
-        self.domain, self.body, self.doc = domain, body, inspect.getdoc(body) or ""
+        self.domain, self.body = domain, body
         self.types, self.widen, self.result, self.tol, self.ufunc = types or {}, widen, result, tol, ufunc
         self.n_outputs = outputs
         self.inputs: list[str] = []
@@ -96,18 +127,18 @@ class Op:
         self.broadcasts = False
         self._infer: Callable[..., Any] | None = None
         self._samples: Callable[..., Any] | None = None
-        for p in inspect.signature(body).parameters.values():
-            if p.kind is p.KEYWORD_ONLY:
+        for p in _parameters(body):
+            if p.kind is _KEYWORD:
                 if p.name in _RUNTIME:
                     self.runtime.add(p.name)
                 elif p.name not in self.prepared:
                     self._add_attribute(p)
-            elif p.kind is p.VAR_POSITIONAL:
+            elif p.kind is _SEVERAL:
                 self.inputs.append(p.name)
                 self.variadic = True
-            elif p.kind is p.POSITIONAL_OR_KEYWORD:
+            elif p.kind is _INPUT:
                 self.inputs.append(p.name)
-                if p.default is not p.empty:
+                if p.default is not _NONE:
                     self.optional.add(p.name)
         self._body_takes = frozenset(self.attributes)
 
@@ -126,12 +157,17 @@ class Op:
         made.__kwdefaults__ = (body.__kwdefaults__ or {}) | self.defaults
         return made
 
-    def _add_attribute(self, p: inspect.Parameter) -> None:
+    def _add_attribute(self, p: _Parameter) -> None:
         default = float(np.float32(p.default)) if isinstance(p.default, float) else p.default
-        self.attributes[p.name] = REQUIRED if default is p.empty else default
-        if default is not p.empty:
+        self.attributes[p.name] = REQUIRED if default is _NONE else default
+        if default is not _NONE:
             self.defaults[p.name] = default
         self.annotations[p.name] = p.annotation
+
+    @functools.cached_property
+    def doc(self) -> str:
+        """What the definition says of itself."""
+        return inspect.getdoc(self.body) or ""
 
     def __repr__(self) -> str:
         return f"<operator {self.domain}::{self.name} since {self.since}>"
@@ -151,7 +187,7 @@ class Op:
         What depends on attributes alone, such as a forest laid out as arrays, is so made once and not at each
         call. The rule raises ValueError where the attributes contradict each other.
         """
-        parameters = inspect.signature(rule).parameters.values()
+        parameters = _parameters(rule)
         for p in parameters:
             if p.name not in self.attributes:
                 self._add_attribute(p)

@@ -210,6 +210,7 @@ ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
         "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
         "ReduceProd", "ReduceSum", "ReduceSumSquare", "Reshape", "Slice", "Softmax", "Squeeze", "Transpose",
         "Unsqueeze")},
+    ("ai.onnx.ml", "ArrayFeatureExtractor"): _first,
     ("", "Cast"): _cast, ("", "ConstantOfShape"): _filled, ("", "DequantizeLinear"): _dequantized,
     ("", "MatMulInteger"): lambda node, inputs: ElementType.INT32, ("", "QuantizeLinear"): _quantized,
     **{("", name): lambda node, inputs: ElementType.INT64 for name in ("ArgMax", "ArgMin", "Shape")},

@@ -319,13 +319,13 @@ class Engine:
         self._repeats.add(made)
         return made
 
-    def again(self, repeat: Repeat) -> bool:
+    def again(self, repeat: Repeat, synchronize: bool = True) -> bool:
         """Run as `run` would, where nothing but `repeat` is needed for that; False where it is `run` that has
         to. Raises as that does."""
         if repeat.work is None or self._loud(None):
             return False
         step, given, redo = repeat.work
-        with running(self._lanes):
+        with running(self._lanes, synchronize):
             for provider in self._hooks:
                 provider.on_run_start()
             try:

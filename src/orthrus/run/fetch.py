@@ -74,10 +74,11 @@ class Fetch:
 
     def filling(self, steps: Code, targets: Sequence[Any], stepwise: bool) -> Code:
         """`steps` where the arrays among `targets` are filled by the one kernel that gives all results, if it
-        can do so; and if it is not to go step by step, where it can do that."""
+        can do so. One that is to go step by step, and can do that, is left as it is, but on a device whose
+        streams do the work later: there is nothing to stop between the steps."""
         call = steps[0][4] if len(steps) == 1 else None
         if call is None or (into := call.kernel.into) is None or (
-                stepwise and call.kernel.stepwise is not None):
+                stepwise and call.kernel.stepwise is not None and not call.device.streams):
             return steps
         kind = np.ndarray if call.device is HOST else DeviceArray
         wanted = {slot: target for slot, target in zip(self.outputs, targets, strict=True)

@@ -24,6 +24,7 @@ from ..locks import lock
 from ..lowering.device import PartDevice
 from ..lowering.instance import entered
 from ..lowering.package.loaded import Package, beside
+from ..memory import settled
 from ..modelfile import ModelFile
 from ..providers import CPUExecutionProvider
 from .session_key import FOLDER, Proof, foreign, give_up
@@ -47,7 +48,7 @@ def restored(name: str, source: Any, config: Config) -> Kept | None:
     if data is None:
         return None
     try:
-        package = Package(data, kept=True)
+        package = Package(settled(data), kept=True)
         if not foreign().isdisjoint(map(tuple, package.about["kinds"])):
             return None
         made = Kept(name, package, source, config)
@@ -84,6 +85,7 @@ class Kept:
         self.inputs = [_value(*each) for each in about["inputs"]]
         self.outputs = [_value(*each) for each in about["outputs"]]
         self.overridable: list[Value] = []
+        self.kinds = set(map(tuple, about["kinds"]))
         self._reads, self._writes = about["reads"], about["writes"]
         self._unread = [v for i, v in enumerate(self.inputs) if i not in self._reads]
         self._door = self._opened(package, device) if fastcall.available() else None

@@ -121,6 +121,21 @@ def _replaced(tree: Expr, before: tuple[Expr, ...], after: tuple[Expr, ...]) -> 
     return walk(tree)
 
 
+@functools.lru_cache(1 << 12)
+def ordered(tree: Expr) -> Expr:
+    """`tree` with the sides of every sum and product in one order, so that trees that differ in nothing else
+    are one kernel: first what reads leaf 0, then the longer side; numbers come last."""
+    args = tuple([ordered(a) for a in tree.args])
+    if tree.op in ("add", "mul"):
+        args = tuple(sorted(args, key=_side))
+    same = all(map(operator.is_, args, tree.args))
+    return tree if same else Expr(tree.op, args, tree.dtype, tree.value)
+
+
+def _side(it: Expr) -> tuple[bool, bool, int]:
+    return it.op == "const", all(leaf.value for leaf in it.leaves()), -it.operations
+
+
 def emit(f: Function, expr: Expr, inputs: Sequence[V]) -> V:
     """Write `expr` over vectors: `inputs[i]` is what leaf i reads. All have the same number of lanes."""
     lanes = inputs[0].lanes if inputs else 1

@@ -198,7 +198,7 @@ def _accepts(t: Tensor) -> bool:
 
 
 def _pending(shape: tuple[int, ...], emit: Emit) -> Pending:
-    return Pending(shape, _F32, emit, last_strides(shape, preferred_pitch(shape[1])), _accepts)
+    return Pending(shape, _F32, emit, last_strides(shape, preferred_pitch(shape[1])), _accepts, numbers=True)
 
 
 def _spatial(w: np.ndarray) -> np.ndarray:

@@ -182,7 +182,7 @@ def product(lo: Lowering, a: Value, b: Value, flips_a: Flips = PLAIN, flips_b: F
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         write(lo, first, second, weights, lifted(out), tree, [lifted(t) for t in operands])
-    return Pending(shape, total_of(first.dtype), emit)
+    return Pending(shape, total_of(first.dtype), emit, numbers=total_of(first.dtype) == "float32")
 
 
 def _order(rank: int, flips: Flips) -> list[int]:

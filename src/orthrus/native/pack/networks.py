@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import onnx
+from onnx import TensorProto
 
-from . import sequences, tables, vision
+from . import forms, sequences, tables, vision
 
 Network = Callable[[], onnx.ModelProto]
 
@@ -54,6 +55,7 @@ def networks() -> Iterator[Network]:
             yield partial(vision.along, length, act, channels)
     yield from _sequences()
     yield from _tables()
+    yield from _forms()
 
 
 def _sequences() -> Iterator[Network]:
@@ -94,7 +96,46 @@ def _tables() -> Iterator[Network]:
             yield partial(tables.forest, rows, 10, 20, classes)
             yield partial(tables.forest, rows, 30, 100, classes)
             yield partial(tables.fitted, rows, 10, classes)
+        for only in (0, 1):
+            yield partial(tables.forest, rows, 30, 100, 2, only=only)
     yield from (partial(_same, model) for model in tables.alone())
+
+
+def _forms() -> Iterator[Network]:
+    """Layers of every height of tile, alone."""
+    odd = range(15, 28, 2)
+    for n in (*range(1, 15), *odd):
+        couts = (24, 32, 12, 16, 40, 48) if n in odd or n == 1 else (24, 32)
+        yield partial(forms.convolved, (n,), (1,), ("relu", ""), (16, 256), couts)
+        yield partial(forms.convolved, (n,), (1,), ("",), (16, 256), (24, 32), bias=False)
+        yield partial(forms.convolved, (n,), (3,), ("relu", ""), (32, 256), (24, 32, 16))
+        yield partial(forms.convolved, (n,), (3,), ("",), (32, 256), (24, 32), bias=False)
+        if n in (1, 2, 4, 8, 12, 14):
+            yield partial(forms.convolved, (n,), (1,), ("relu", ""), (512,), (250, 256))
+            yield partial(forms.convolved, (n,), (3,), ("relu", ""), (256,), (250, 256))
+        yield partial(forms.multiplied, n, ("", "relu"), (64, 512), (10, 32, 24, 128))
+    for n in (14, 20, 26, 28, 40, 56, 96, 160):
+        wide = (12, 16, 24, 32, 40, 48, 256)
+        yield partial(forms.convolved, (n, n), (1, 1), ("relu", ""), (16, 48, 224, 512), wide)
+        yield partial(forms.convolved, (n, n), (3, 3), ("relu", "sigmoid", ""), (8, 16, 64), wide[:4])
+    for shape, other in (((64, 256), ()), ((64, 256), (256,)), ((1, 64, 8, 8), (64, 1, 1)), ((1, 64), (64,))):
+        yield partial(forms.blended, shape, other)
+    for kind in forms.KINDS:
+        yield partial(forms.moved, kind)
+        yield partial(forms.computed, kind)
+        yield partial(forms.computed, kind, (1, 4, 16))
+        for index in (TensorProto.INT64, TensorProto.INT32):
+            yield from (partial(forms.gathered, shape, kind, index, axis)
+                        for shape, axis in (((64,), 0), ((64, 48), 0), ((8, 48), 1), ((2, 8, 48), 1)))
+    for few in (1, 2, 3, 4, 5, 8, 10):
+        yield partial(forms.narrow, 1, few, "sigmoid")
+        yield partial(forms.narrow, 100, few, "sigmoid")
+    for each in ((8, 64), (1, 10), (100, 3), (1, 16, 100), (1, 64, 7, 7), (2, 16, 33)):
+        yield partial(forms.reduced, each)
+    for kind in ("LSTM", "GRU"):
+        for batch in (1, 2, 3, 4):
+            yield from (partial(sequences.recurrent, kind, 20, hidden, hidden, both, batch)
+                        for hidden in (32, 96, 128) for both in (False, True))
 
 
 def _same(model: onnx.ModelProto) -> onnx.ModelProto:

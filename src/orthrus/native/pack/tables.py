@@ -17,8 +17,9 @@ ML = "ai.onnx.ml"
 REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd")
 
 
-def forest(rows: int | str, width: int, trees: int, classes: int, depth: int = 4) -> onnx.ModelProto:
-    """Trees behind a scaler; `classes` 0: a regression."""
+def forest(rows: int | str, width: int, trees: int, classes: int, depth: int = 4, only: int | None = None
+           ) -> onnx.ModelProto:
+    """Trees behind a scaler; `classes` 0: a regression; `only`: the one class that leaves speak for."""
     net = Net()
     net.ml = True
     x = net.input(rows, width)
@@ -33,15 +34,15 @@ def forest(rows: int | str, width: int, trees: int, classes: int, depth: int = 4
              "nodes_truenodeids": [2 * i + 1 if i < inner else 0 for _, i in nodes],
              "nodes_falsenodeids": [2 * i + 2 if i < inner else 0 for _, i in nodes]}
     kind = "class" if classes else "target"
-    several = range(max(classes, 1))
+    several = range(max(classes, 1)) if only is None else [only]
     about |= {f"{kind}_treeids": [t for t, _ in leaf for _ in several],
               f"{kind}_nodeids": [i for _, i in leaf for _ in several],
               f"{kind}_ids": [c for _ in leaf for c in several],
               f"{kind}_weights": [float(net.drawn.uniform()) for _ in leaf for _ in several]}
     if not classes:
         return net.model(net.add("TreeEnsembleRegressor", x, domain=ML, n_targets=1, **about))
-    label, scores = net.add("TreeEnsembleClassifier", x, domain=ML, outputs=2, classlabels_int64s=[*several],
-                            **about)
+    label, scores = net.add("TreeEnsembleClassifier", x, domain=ML, outputs=2,
+                            classlabels_int64s=[*range(classes)], **about)
     return net.model(label, scores)
 
 

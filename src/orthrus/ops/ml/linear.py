@@ -118,6 +118,17 @@ def _linear_labels(*, classlabels_strings: list[str] | None = None, classlabels_
     return {"labels": labels_of(classlabels_strings, classlabels_ints)}
 
 
+@LinearClassifier.infer_with
+def _linear_classes(x: Value, *, classlabels_strings: list[str] | None = None,
+                    classlabels_ints: list[int] | None = None, intercepts: list[float] | None = None, **_: Any
+                    ) -> list[Type]:
+    labels = labels_of(classlabels_strings, classlabels_ints)
+    targets = len(intercepts or ()) or len(labels)
+    scores = rows_type(x, 2 if targets == 1 and len(labels) == 2 else targets)
+    elem = ElementType.STRING if labels.dtype == object else ElementType.INT64
+    return [TensorType(elem, (scores.shape or (None,))[:1]), scores]
+
+
 @define(domain=ML)
 def LinearRegressor(x, *, coefficients: list[float] | None = None, intercepts: list[float] | None = None,
                     post_transform: str = "NONE", targets: int = 1):

@@ -125,12 +125,17 @@ class Forest:
             (np.minimum if aggregate == "MIN" else np.maximum).at(y.reshape(-1), cell, self.weight[entry])
 
 
+def _distinct(values: np.ndarray) -> np.ndarray:
+    """Each value once, in order. `np.unique` alone would import numpy's masked arrays first."""
+    return np.unique(values, return_counts=True)[0]
+
+
 def _is_member(sets: tuple[np.ndarray, np.ndarray], node: np.ndarray, value: np.ndarray) -> np.ndarray:
     """Whether `value` is in the set of its node; NaN is in none."""
     nodes, values = sets
     if not nodes.size:
         return np.zeros(node.shape, bool)
-    spread = np.unique(values)
+    spread = _distinct(values)
     keys = nodes * len(spread) + np.searchsorted(spread, values)
     place = np.minimum(np.searchsorted(spread, value), len(spread) - 1)
     wanted = node * len(spread) + place
@@ -151,7 +156,7 @@ def _acyclic(roots: np.ndarray, yes: np.ndarray, no: np.ndarray) -> bool:
         below = np.concatenate((yes[ready], no[ready]))
         below = below[below >= 0]
         np.subtract.at(parents, below, 1)
-        below = np.unique(below)
+        below = _distinct(below)
         ready = below[parents[below] == 0]
     return done == len(yes)
 
@@ -175,7 +180,7 @@ class _Places:
     """Where a (tree, node) pair stands in the list of nodes."""
 
     def __init__(self, trees: np.ndarray, nodes: np.ndarray) -> None:
-        self.trees, self.nodes = np.unique(trees), np.unique(nodes)
+        self.trees, self.nodes = _distinct(trees), _distinct(nodes)
         keys = np.searchsorted(self.trees, trees) * len(self.nodes) + np.searchsorted(self.nodes, nodes)
         self.order = np.argsort(keys, kind="stable")
         self.keys = keys[self.order]
@@ -246,7 +251,7 @@ def _root_places(trees: np.ndarray, number: np.ndarray, yes: np.ndarray, no: np.
     child[np.isin(number, children)] = True
     free = np.flatnonzero(~child)
     _, first = np.unique(trees[free], return_index=True)
-    if len(first) != len(np.unique(trees)):
+    if len(first) != len(_distinct(trees)):
         raise ValueError("the nodes of a tree form a cycle: none of them is its root")
     return np.sort(free[first])
 
@@ -381,7 +386,7 @@ def _classifier(*, nodes_treeids: list[int] | None = None, nodes_nodeids: list[i
         raise ValueError(f"{base.size} base_values do not fit {labels.size} class labels")
     entries = (class_treeids, class_nodeids, class_ids, class_weights, class_weights_as_tensor)
     forest = _grown(nodes, entries, len(labels))
-    named = np.unique(np.asarray([] if class_ids is None else class_ids, np.int64))
+    named = _distinct(np.asarray([] if class_ids is None else class_ids, np.int64))
     return {"forest": forest, "base": base, "labels": labels, "only": int(named[0]) if named.size == 1
             else None,
             "positive": bool((forest.weight >= 0).all())}
