@@ -108,8 +108,8 @@ def test_slices_between_both_ends() -> None:
         for found, sizes in ((infer(model), (8, 9, 20)), (infer_shapes(model), (1, 2, 3, 5, 8, 9))):
             [size] = shapes(found)["y"]
             for n in sizes:
-                assert int(eval(str(size), {"floor": np.floor, "ceiling": np.ceil, "Min": min, "Max": max, "n": n})) \
-                    == len(range(n)[start:stop:step])
+                names = {"floor": np.floor, "ceiling": np.ceil, "Min": min, "Max": max, "n": n}
+                assert int(eval(str(size), names)) == len(range(n)[start:stop:step])
     for start, stop, text in ((1, -1, "n - 2"), (0, -3, "n - 3"), (2, -3, "n - 5"), (-5, 1 << 40, 5)):
         assert shapes(infer(made([NODE("Slice", ["x", "b", "e"], ["y"])], [floats("x", "n")], ["y"], {
             "b": np.int64([start]), "e": np.int64([stop])})))["y"] == [text]

@@ -143,8 +143,8 @@ def _cure(placement: Placement) -> str:
             return ("give sizes to the inputs' dimensions, which have no names: python -m "
                     f"orthrus.tools.make_dynamic_shape_fixed --input_name {value.name} --input_shape {sizes} "
                     "MODEL OUT")
-    return ("run it as it is; or --emit library compiles a model with control flow as a whole, where all of it "
-            "is generated; or another provider compiles it: orthrus providers lists them")
+    return ("run it as it is; or --emit library compiles a model with control flow as a whole, where all of "
+            "it is generated; or another provider compiles it: orthrus providers lists them")
 
 
 def _providers(given: Sequence[str] | None, options: Sequence[str] | None,
