@@ -562,3 +562,12 @@ def test_no_false_alarm_on_trained_models(name: str) -> None:
     found = compare(folder / "model.onnx", "cpu", "onnxruntime", given, isolated=True)
     assert found.verdict in ("agree", "amplified")
     assert [v for v in found.values if v.fault or v.note] == []
+
+
+@pytest.mark.parametrize(("a", "b", "ulp"), [
+    (np.float32(0.8), np.nextafter(np.float32(0.8), np.float32(1)), 1), (0.1, 0.1 + 2**-56, 1),
+    (0.5, 0.1, None), (float("nan"), float("nan"), 0), (1e300, 1e300, 0), (float("inf"), float("inf"), 0)])
+def test_floats_of_maps_are_counted_as_what_they_were(a: float, b: float, ulp: int | None) -> None:
+    found = measure({"x": float(a)}, {"x": float(b)}, Tolerance())
+    assert found.ulp is not None and (found.ulp == ulp if ulp is not None else found.ulp > 1e9)
+    assert not measure({"x": 3}, {"x": 3}, Tolerance()).beyond

@@ -100,6 +100,45 @@ def test_slices_counted_from_the_end(step: int) -> None:
             assert int(eval(str(exact), {**least, "n": n})) == len(range(n)[first:stop:step])
 
 
+def test_slices_between_both_ends() -> None:
+    ends = [*range(-4, 0), 1 << 40]
+    for start, stop, step in itertools.product([*range(-4, 4)], ends, range(1, 4)):
+        constants = {"b": np.int64([start]), "e": np.int64([stop]), "a": np.int64([0]), "s": np.int64([step])}
+        model = made([NODE("Slice", ["x", "b", "e", "a", "s"], ["y"])], [floats("x", "n")], ["y"], constants)
+        for found, sizes in ((infer(model), (8, 9, 20)), (infer_shapes(model), (1, 2, 3, 5, 8, 9))):
+            [size] = shapes(found)["y"]
+            for n in sizes:
+                names = {"floor": np.floor, "ceiling": np.ceil, "Min": min, "Max": max, "n": n}
+                assert int(eval(str(size), names)) == len(range(n)[start:stop:step])
+    for start, stop, text in ((1, -1, "n - 2"), (0, -3, "n - 3"), (2, -3, "n - 5"), (-5, 1 << 40, 5)):
+        assert shapes(infer(made([NODE("Slice", ["x", "b", "e"], ["y"])], [floats("x", "n")], ["y"], {
+            "b": np.int64([start]), "e": np.int64([stop])})))["y"] == [text]
+
+
+@pytest.mark.parametrize(("start", "stop", "sign", "out"), [
+    (0, 1 << 32, 1, [2, 3]), (-1, -(1 << 32), -1, [2, 3]), (1, 1 << 32, 1, [None, None])])
+def test_a_step_that_is_a_dimension(start: int, stop: int, sign: int, out: list[int | None]) -> None:
+    """A dimension of a whole number of steps; others, and steps of unknown sign, get a name."""
+    for many, expected in zip((2, 3), out, strict=True):
+        model = made([
+            NODE("Shape", ["x"], ["n"]), NODE("Mul", ["n", "sign"], ["step"]),
+            NODE("Concat", ["x"] * many, ["all"], axis=0),
+            NODE("Slice", ["all", "b", "e", "a", "step"], ["y"])], [floats("x", "n")], ["y"],
+            {"b": np.int64([start]), "e": np.int64([stop]), "a": np.int64([0]), "sign": np.int64([sign])})
+        [found] = shapes(infer(model))["y"]
+        assert found == expected or (expected is None and isinstance(found, str) and found.isidentifier())
+
+
+def test_an_unknown_operator_whose_output_states_its_elements_alone() -> None:
+    model = made([NODE("Strange", ["x"], ["y"], domain="my")], [floats("x", "n", 3)], ["y"],
+                 opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("my", 1)])
+    model.graph.output[0].type.CopyFrom(helper.make_tensor_type_proto(TensorProto.INT64, None))
+    assert shapes(infer(model)).get("y") is None
+    guessed = infer(model, guess_output_rank=True)
+    assert shapes(guessed)["y"] == ["Strange_0_o0__d0", "Strange_0_o0__d1"]
+    assert guessed.graph.output[0].type.tensor_type.elem_type == TensorProto.INT64
+
+
 @pytest.mark.parametrize(("equation", "shapes_in", "out"), [
     ("abc, cde -> abde", ([1, "b", 8], [2, 12, "n"]), [1, "b", 12, "n"]), ("i,i", ([5], [5]), []),
     ("...ii->...i", ([3, "k", "k"],), [3, "k"]), ("ij->ji", (["a", "b"],), ["b", "a"]),

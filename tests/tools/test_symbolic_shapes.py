@@ -584,6 +584,8 @@ def test_tensor_constants_far_too_large_are_not_read() -> None:
 def test_random_applications(family: str, told: bool) -> None:
     """A run's shapes are the inferred ones, with small integer inputs as constants or not. Names stand for
     sizes from 1 on, so inputs without elements tell nothing."""
+    infer = tool.infer_shapes
+
     @settings(deadline=None, derandomize=True, database=None, max_examples=25,
               suppress_health_check=list(HealthCheck))
     @given(cases(FAMILIES[family]))

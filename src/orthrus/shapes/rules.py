@@ -155,22 +155,30 @@ def _sliced(size: Dim, start: Dim | None, stop: Dim | None, step: Dim | None, co
     """How many elements a slice has, None where that depends on data."""
     if step == 0:
         raise ValueError("a slice of step 0")
-    if start is None or stop is None or not isinstance(step, int):
+    if start is None or stop is None or step is None:
         return None
-    int_max = context.int_max
+    least_step, most_step = bounds(step)
+    if least_step <= 0 <= most_step:
+        return None
+    forward, int_max = least_step > 0, context.int_max
     if context.long_enough and isinstance(size, Expr) and isinstance(start, int) and isinstance(stop, int) \
-            and max(start, stop) < 0 and min(start, stop) > -int_max:
-        return max(0, -((start - stop) // step))
-    low = 0 if step > 0 else -1
+            and isinstance(step, int):
+        if max(start, stop) < 0 and min(start, stop) > -int_max:
+            return max(0, -((start - stop) // step))
+        if forward and 0 <= start < int_max and -int_max < stop < 0:
+            return ceil_div(size + (stop - start), step)
+        if forward and -int_max < start < 0 and stop >= int_max:
+            return ceil_div(-start, step)
+    low = 0 if forward else -1
     first, last = _clamped(start, size, low, int_max), _clamped(stop, size, low, int_max)
     if first is None or last is None:
         return None
-    if step < 0 and bounds(start)[1] < 0:
+    if not forward and bounds(start)[1] < 0:
         first = greatest(first, least(size - 1, 0))
-    span = last - first if step > 0 else first - last
-    if bounds(span)[0] < 0 and not _ordered(start, stop, step):
+    span = last - first if forward else first - last
+    if bounds(span)[0] < 0 and not _ordered(start, stop, forward):
         span = span - least(span, 0)
-    return ceil_div(span, abs(step))
+    return ceil_div(span, abs(step)) if isinstance(step, int) else quotient(span, step if forward else -step)
 
 
 def _clamped(at: Dim, size: Dim, low: int, int_max: int) -> Dim | None:
@@ -184,9 +192,9 @@ def _clamped(at: Dim, size: Dim, low: int, int_max: int) -> Dim | None:
     return size - least(size - low, -at) if top < 0 else None
 
 
-def _ordered(start: Dim, stop: Dim, step: int) -> bool:
+def _ordered(start: Dim, stop: Dim, forward: bool) -> bool:
     """Whether the bounds are in order whatever the size: then their clamped forms are too."""
-    a, b = (start, stop) if step > 0 else (stop, start)
+    a, b = (start, stop) if forward else (stop, start)
     same_end = (bounds(a)[0] >= 0 and bounds(b)[0] >= 0) or (bounds(a)[1] < 0 and bounds(b)[1] < 0)
     return bool((same_end and bounds(b - a)[0] >= 0) or a == 0
                 or (isinstance(b, int) and b >= (1 << 31) - 1))

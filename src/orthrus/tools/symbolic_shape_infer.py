@@ -42,9 +42,9 @@ def infer_shapes(model: Any, *, int_max: int = _UNBOUNDED, auto_merge: bool = Fa
     `int_max`: bounds of Slice from here on mean the end of the dimension. `auto_merge`: dimensions that meet
     in an operator that needs them equal get one name; else a dimension is the larger of those that broadcast.
     `guess_output_rank`: an unknown operator's outputs get the element type and rank of its first input.
-    `long_enough`: dimensions reach as far as a Slice counts from their end: x[-10:-1] has 9 elements, not
-    Min(10, n) - 1. Raises Incomplete where a node's output stays without a type, and ValueError where the
-    graph is cyclic or the branches of an If give different element types.
+    `long_enough`: dimensions reach as far as a Slice counts from their ends: x[-10:-1] has 9 elements, not
+    Min(10, n) - 1, and x[2:-2] has n - 4. Raises Incomplete where a node's output stays without a type, and
+    ValueError where the graph is cyclic or the branches of an If give different element types.
     """
     out = type(model)()
     out.CopyFrom(model)

@@ -132,19 +132,19 @@ def _cure(placement: Placement) -> str:
     """What to do for a model of which nothing was compiled."""
     from ...ir import TensorType
 
-    kinds = [value.type for value in placement.graph.inputs]
-    shapes = [(value.name, value.shape or ()) for value in placement.graph.inputs]
-    names = dict.fromkeys(str(d) for _, shape in shapes for d in shape
+    names = dict.fromkeys(str(d) for value in placement.graph.inputs for d in value.shape or ()
                           if d is not None and not isinstance(d, int))
     if names:
         return (f"give sizes to {', '.join(names)}: {' '.join(f'--dim {name}=1' for name in names)}; or for "
                 f"several sizes, --emit library {' '.join(f'--dim {name}=1..8' for name in names)}")
-    unnamed = [name for name, shape in shapes if None in shape]
-    if unnamed or any(isinstance(kind, TensorType) and kind.shape is None for kind in kinds):
-        return ("give sizes to the inputs' dimensions, which have no names: python -m "
-                f"orthrus.tools.make_dynamic_shape_fixed --input_name {(unnamed or [shapes[0][0]])[0]} "
-                "--input_shape 1,3 MODEL OUT")
-    return "run it as it is; or another provider compiles it: orthrus providers lists them"
+    for value in placement.graph.inputs:
+        if isinstance(value.type, TensorType) and (value.shape is None or None in value.shape):
+            sizes = ",".join("1" if d is None else str(d) for d in value.shape or (None, 3))
+            return ("give sizes to the inputs' dimensions, which have no names: python -m "
+                    f"orthrus.tools.make_dynamic_shape_fixed --input_name {value.name} --input_shape {sizes} "
+                    "MODEL OUT")
+    return ("run it as it is; or --emit library compiles a model with control flow as a whole, where all of "
+            "it is generated; or another provider compiles it: orthrus providers lists them")
 
 
 def _providers(given: Sequence[str] | None, options: Sequence[str] | None,

@@ -126,10 +126,20 @@ def _of_many(got: Any, expected: Any, tolerance: Tolerance) -> Divergence:
     if isinstance(expected, dict):
         if set(got) != set(expected):
             return _apart("the keys of the maps differ")
-        pairs = [(got[key], expected[key]) for key in expected]
+        pairs = [_singles(got[key], expected[key]) for key in expected]
     else:
         pairs = list(zip(got, expected, strict=True))
     return max((measure(a, b, tolerance) for a, b in pairs), key=lambda d: d.excess, default=Divergence())
+
+
+def _singles(got: Any, expected: Any) -> tuple[Any, Any]:
+    """A map's floats as the float32 that they were, where both were: Python's own floats are doubles."""
+    if isinstance(got, float) and isinstance(expected, float):
+        with np.errstate(over="ignore"):
+            short = np.array([got, expected], np.float32)
+        if np.array_equal(short, [got, expected], equal_nan=True):
+            return short[0], short[1]
+    return got, expected
 
 
 def _of_equals(a: np.ndarray, b: np.ndarray) -> Divergence:

@@ -276,16 +276,18 @@ class Inference:
         """The type of an output that inference knows nothing of, or not the elements of."""
         first = node.inputs[0] if node.inputs else None
         elem = None if first is None or isinstance(first.type, MapType) else first.elem
-        if isinstance(stated, TensorType) and stated.elem is not None:
-            return TensorType(stated.elem, kind.shape if isinstance(kind, TensorType) else None)
         if stated is not None and not isinstance(stated, TensorType):
             return stated
+        if isinstance(stated, TensorType) and stated.elem is not None:
+            elem = stated.elem
+            if isinstance(kind, TensorType) or stated.shape is not None:
+                return TensorType(elem, kind.shape if isinstance(kind, TensorType) else None)
         if own is not None and elem is not None:
             return TensorType(elem, (None,) * len(own))
         if self.guess_output_rank and kind is None and elem is not None and first is not None \
                 and first.shape is not None:
             return TensorType(elem, (None,) * len(first.shape))
-        return kind
+        return TensorType(elem, None) if isinstance(stated, TensorType) and stated.elem is not None else kind
 
     def _fill(self, kind: Type | None, stem: str) -> Type | None:
         """The type with a name for every dimension that has none."""
