@@ -325,6 +325,28 @@ def test_some_of_the_outputs(long: list[int]) -> None:
             s.run(wrong, {"x": X, "y": Y})  # type: ignore[arg-type]
 
 
+def test_steps_that_nobody_asked_for_are_not_run() -> None:
+    """Of a program of several steps, one output runs those that it needs."""
+    ran = list[str]()
+
+    @ort.op("test.quick::Noted")
+    def Noted(x: np.ndarray) -> np.ndarray:
+        ran.append("noted")
+        return x
+
+    made = ort.InferenceSession(model(
+        [node("Add", ["x", "y"], ["sum"]), helper.make_node("Noted", ["sum"], ["late"], domain="test.quick")],
+        [info("x", shape=[3, 4]), info("y", shape=[4])], [info("sum", shape=None), info("late", shape=None)],
+        domains={"test.quick": 1}).SerializeToString())
+    for _ in range(3):
+        made.run(None, {"x": X, "y": Y})
+    ran.clear()
+    for _ in range(3):
+        [got] = made.run(["sum"], {"x": X, "y": Y})
+        np.testing.assert_array_equal(got, X + Y)
+    assert not ran
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_bindings_of_the_host(seed: int) -> None:
     """Whatever is bound, written to and bound anew in between, and however a run goes: results are those of

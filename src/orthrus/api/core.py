@@ -125,7 +125,7 @@ class CoreSession:
             self._profile.event("session_initialization", loaded)
         self._check_fallback(engine)
         self._engine = engine
-        self._shortest = Shortest([v.name for v in engine.outputs], engine.kinds)
+        self._shortest = Shortest([v.name for v in engine.outputs], engine.kinds, engine.one_step)
         self._names = [p.name for p in engine.providers]
         self._provider_options = {p.name: dict(p.given) for p in engine.providers}
         self._report(engine)

@@ -85,7 +85,7 @@ class Kept:
         self.inputs = [_value(*each) for each in about["inputs"]]
         self.outputs = [_value(*each) for each in about["outputs"]]
         self.overridable: list[Value] = []
-        self.kinds = set(map(tuple, about["kinds"]))
+        self.one_step, self.kinds = True, set(map(tuple, about["kinds"]))
         self._reads, self._writes = about["reads"], about["writes"]
         self._unread = [v for i, v in enumerate(self.inputs) if i not in self._reads]
         self._door = self._opened(package, device) if fastcall.available() else None

@@ -16,7 +16,7 @@ LOOPS = frozenset({"Loop", "Scan", "SequenceMap"})
 class Shortest:
     """`quick`: one call of generated code for all outputs or for all by name, in order, as an engine has it;
     None while it has none, or somebody looks on. `outputs`: their names; `kinds`: domains and names of the
-    model's operators.
+    model's operators; `one_step`: whether all that runs is one step.
 
     A run that may be stopped goes this way as well where those of its feeds' shapes are over before anybody
     could stop them, which is told by `learn`."""
@@ -24,15 +24,15 @@ class Shortest:
     LONGEST, MOST = 1e-3, 64
     """Seconds of such a run, and shapes that are known."""
 
-    def __init__(self, outputs: Sequence[str], kinds: Collection[tuple[str, str]]) -> None:
+    def __init__(self, outputs: Sequence[str], kinds: Collection[tuple[str, str]], one_step: bool) -> None:
         self.quick: Callable[[Any, Any], list[Any] | None] | None = None
-        self._places = {name: i for i, name in enumerate(outputs)}
+        self._places = {name: i for i, name in enumerate(outputs)} if one_step else {}
         self._brief = set[tuple[Any, ...]]()
         self._most = 0 if any(name in LOOPS for _, name in kinds) else self.MOST
 
     def run(self, names: Any, feeds: Any, stoppable: bool = False) -> list[Any] | None:
-        """The results. `names`: all where there are none; all are computed where some are asked for, which is
-        what any way does with a program of one step."""
+        """The results. `names`: all where there are none. Where some are asked for of a program of one step,
+        that gives all in any case."""
         quick = self.quick
         if quick is None or (stoppable and not self._over(feeds)):
             return None
