@@ -43,6 +43,7 @@ GUARDED = {
     "codegen/emulate/": "`find` refuses where the system is not Linux, and nothing goes on from there",
     "codegen/object/cache.py": "`place` says there is no folder where descriptors of folders are not known",
     "codegen/machines/executable.py": "`detect.found` finds no machine where the system is not POSIX",
+    "distributed/constants.py": "`placed` starts no process where sockets hand over no files",
     "load/external.py": "PROT_READ is where MAP_PRIVATE is, which is asked for",
     "load/folder.py": "O_DIRECTORY is where O_NOFOLLOW is, which is asked for",
     "memory.py": "`_mapped` asks for two of the names, and gives nothing to discard without",

@@ -7,7 +7,6 @@ and where it lies. An entry is written once its bytes are there, by one process 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import mmap
 import os
@@ -37,6 +36,8 @@ class Constants:
     def common(self, array: np.ndarray) -> np.ndarray:
         """What all processes have of these bytes, from now on if none had them; `array` itself where there is
         no room for it."""
+        import fcntl
+
         data = array.reshape(-1).view(np.uint8)
         digest = hashlib.sha256(data.data).digest()
         try:
