@@ -56,11 +56,15 @@ def gemm(a: np.ndarray, b: np.ndarray, c: np.ndarray | None, alpha: float, beta:
     other shapes."""
     if a.ndim != 2 or b.ndim != 2:
         raise ValueError(f"Gemm takes matrices, found shapes {a.shape} and {b.shape}")
-    y = scaled(matmul(a.T if flip_a else a, b.T if flip_b else b), alpha)
+    try:
+        y = scaled(matmul(a.T if flip_a else a, b.T if flip_b else b), alpha)
+        fits = c is None or beta == 0 or np.broadcast_shapes(c.shape, y.shape) == y.shape
+    except ValueError as error:
+        raise Unfit(str(error)) from None
     if c is None or beta == 0:
         return y
-    if np.broadcast_shapes(c.shape, y.shape) != y.shape:
-        raise ValueError(f"C of shape {c.shape} does not broadcast to the product's shape {y.shape}")
+    if not fits:
+        raise Unfit(f"C of shape {c.shape} does not broadcast to the product's shape {y.shape}")
     return y + scaled(c, beta)
 
 
@@ -94,8 +98,7 @@ def _dimensions(terms: list[str], shapes: Sequence[tuple[int, ...]]) -> tuple[di
         for letter, size in zip(before + after, (*shape[:len(before)], *shape[end:]), strict=True):
             if size != sizes.setdefault(letter, size) and size != 1:
                 if sizes[letter] != 1:
-                    raise ValueError(f"the Einsum letter {letter!r} stands for {sizes[letter]} and for"
-                                     f" {size}")
+                    raise Unfit(f"the Einsum letter {letter!r} stands for {sizes[letter]} and for {size}")
                 sizes[letter] = size
     return sizes, np.broadcast_shapes(*ellipses)
 

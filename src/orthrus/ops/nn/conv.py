@@ -42,8 +42,8 @@ def _check(x: np.ndarray, w: np.ndarray, group: int, bias: np.ndarray | None,
         raise ValueError(f"group is {group}, expected at least 1")
     ins, outs = (w.shape[0], w.shape[1] * group) if transposed else (w.shape[1] * group, w.shape[0])
     if x.shape[1] != ins:
-        raise ValueError(f"X has {x.shape[1]} channels, but W of shape {list(w.shape)} with group {group} "
-                         f"expects {ins}")
+        raise (Unfit if transposed else ValueError)(
+            f"X has {x.shape[1]} channels, but W of shape {list(w.shape)} with group {group} expects {ins}")
     if ins % group or outs % group:
         raise Unfit(f"{ins} input and {outs} output channels cannot be split into {group} groups")
     if bias is not None and bias.shape != (outs,):

@@ -98,7 +98,7 @@ class _Layer:
                                    (r, "R", (self.directions, gates * h, h)),
                                    (b, "B", (self.directions, 2 * gates * h))):
             if value is not None and value.shape != shape:
-                raise ValueError(f"{name} has shape {list(value.shape)}, expected {list(shape)}")
+                raise Unfit(f"{name} has shape {list(value.shape)}, expected {list(shape)}")
         self.w, self.r = w, r
         self.b = b if b is not None else np.zeros((self.directions, 2 * gates * h), x.dtype)
         self.lengths = self._checked(lengths)

@@ -279,13 +279,13 @@ def Expand(x, shape):
     try:
         dims = np.broadcast_shapes(x.shape, tuple(want))
     except ValueError:
-        raise ValueError(f"invalid expand shape: {want} does not broadcast with {list(x.shape)}") from None
+        raise Unfit(f"invalid expand shape: {want} does not broadcast with {list(x.shape)}") from None
     return np.broadcast_to(x, bounded(dims, x.dtype))
 
 
 def _tiled(x: np.ndarray, repeats: Sequence[int]) -> np.ndarray:
     if len(repeats) != x.ndim:
-        raise ValueError(f"'repeats' has {len(repeats)} entries for a tensor of rank {x.ndim}")
+        raise Unfit(f"'repeats' has {len(repeats)} entries for a tensor of rank {x.ndim}")
     bounded(repeats, np.dtype(np.int8), "repeats")
     dims = bounded([d * r for d, r in zip(x.shape, repeats, strict=True)], x.dtype)
     source, wide = [], []
@@ -405,7 +405,7 @@ def _sliced(x: np.ndarray, starts: Sequence[int], ends: Sequence[int], axes: Seq
             first, last = min(max(start, 0), n - 1), min(max(end, -1), n - 1)
             cut[a] = slice(first, last if last >= 0 else None, step) if first > last else slice(0, 0)
         else:
-            raise ValueError("'step' value cannot be 0")
+            raise Unfit("'step' value cannot be 0")
     return x[(*cut, ...)]
 
 
@@ -490,7 +490,7 @@ def DepthToSpace(x, *, blocksize: int, mode: str = "DCR"):
     """Groups of blocksize² channels laid out as squares in the plane"""
     n, c, h, w = _blocks(x, s := blocksize)
     if c % (s * s):
-        raise ValueError(f"DepthToSpace requires the channels ({c}) to be a multiple of blocksize² ({s * s})")
+        raise Unfit(f"DepthToSpace requires the channels ({c}) to be a multiple of blocksize² ({s * s})")
     if chosen(mode, ("DCR", "CRD"), "mode") == "DCR":
         y = x.reshape(n, s, s, c // (s * s), h, w).transpose(0, 3, 4, 1, 5, 2)
     else:
