@@ -645,3 +645,29 @@ def test_a_session_goes_at_once() -> None:
         check(session().run(None, {"x": X, "y": Y}))
     finally:
         gc.enable()
+
+
+def test_a_session_that_was_never_initialized() -> None:
+    made = ort.capi._pybind_state.InferenceSession(ort.SessionOptions(), pair(), False, False)
+    for run in (lambda: made.run(None, {"x": X, "y": Y}, None),
+                lambda: made.run_with_ort_values({}, [], None)):
+        with pytest.raises(Fail, match="not been initialized"):
+            run()
+
+
+def test_what_a_binding_contradicts_is_an_error_of_the_run() -> None:
+    """As everything that fails in a bound run, whichever way it goes."""
+    several = model([node("Add", ["x", "x"], ["sum"]), node("Unique", ["sum"], ["some"]),
+                     node("Unique", ["y"], ["others"])],
+                    [info("x", shape=["n", 4]), info("y", shape=[4])],
+                    [info("some", shape=None), info("others", shape=None)]).SerializeToString()
+    for source in (pair(), several):
+        made = ort.InferenceSession(source)
+        made.run(None, {"x": X, "y": Y})
+        binding = made.io_binding()
+        binding.bind_cpu_input("x", X[:, :3].copy())
+        binding.bind_cpu_input("y", Y)
+        for each in made.get_outputs():
+            binding.bind_output(each.name)
+        with pytest.raises(RuntimeError, match="^Error in execution: "):
+            made.run_with_iobinding(binding)

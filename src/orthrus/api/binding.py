@@ -184,7 +184,10 @@ class SessionIOBinding:
         self._elsewhere = host is None
         if host is None or session._shortest.quick is None or not host.same():
             return False
-        made = session.shortly(host.names, host.feeds, run_options)
+        try:
+            made = session.shortly(host.names, host.feeds, run_options)
+        except Exception as error:
+            raise _failed(error) from error
         if made is None or any(
                 target is not None and (target.shape != value.shape or target.dtype != value.dtype)
                 for target, value in zip(host.targets, made, strict=True)):

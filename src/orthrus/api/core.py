@@ -51,6 +51,7 @@ class CoreSession:
             raise mismatch("__init__",
                            "InferenceSession(arg0: SessionOptions, arg1: str, arg2: bool, arg3: bool)",
                            options, source, is_path, read_config_from_model)
+        from ..run.shortest import Shortest
         from .config import settled
 
         if read_config_from_model:
@@ -64,6 +65,7 @@ class CoreSession:
         self._absent: dict[str, str] = {}
         self._profile: ProfileFile | None = None
         self._collecting: tuple[Collecting, ...] = ()
+        self._shortest = Shortest((), (), False)
 
     def initialize_session(self, providers: Sequence[str], provider_options: Sequence[Mapping[str, str]],
                            disabled_optimizers: Iterable[str], limits: Any = None,
