@@ -250,6 +250,21 @@ def saved(nodes: list[Any], inputs: list[Any], outputs: list[Any], **more: Any) 
     return raw
 
 
+def test_casts_that_lose_nothing_are_merged_above_basic() -> None:
+    whole = [helper.make_node("Cast", [f"v{n}"], [f"v{n + 1}"], to=to)
+             for n, to in enumerate((TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT32, TensorProto.INT64))]
+    model = saved(whole, [VALUE("v0", TensorProto.FLOAT, [3])], [VALUE("v4", TensorProto.INT64, [3])])
+    found = []
+    for level in (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+                  ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED):
+        made = ort.ModelCompiler(ort.SessionOptions(), model, graph_optimization_level=level).compile_to_bytes()
+        found.append([node.attribute[0].i for node in onnx.ModelProto.FromString(made).graph.node])
+        [y] = ort.InferenceSession(made).run(None, {"v0": np.array([1.6, -0.6, -2.3], np.float32)})
+        assert y.tolist() == [1, 0, -2]
+    kept = [TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64]
+    assert found == [[*kept[:2], *kept[1:]], kept, kept[1:]]
+
+
 @pytest.mark.parametrize("shape", [(2,), (0,), (3, 4), (300, 300)])
 @pytest.mark.parametrize("op_type", ["Relu", "Identity", "Cast"])
 def test_results_are_views_of_their_memory(op_type: str, shape: tuple[int, ...]) -> None:
