@@ -156,3 +156,15 @@ def test_a_slip_is_named_with_its_cure(slip: str, tmp_path: Path, monkeypatch: p
     A.tolist(), A.T.copy().T, np.ones((4, 6), np.float32)[::2, ::2], A.astype(">f4"), np.asfortranarray(A)])
 def test_what_is_no_slip_is_taken(given: Any) -> None:
     np.testing.assert_array_equal(run(given)[0], A + A)
+
+
+@pytest.mark.parametrize(("op_type", "opset", "cure"), [
+    ("Gelu", 17, "import opset 20 of domain 'ai.onnx'"), ("Attention", 9, "import opset 23 "),
+    ("Rellu", 17, "did you mean Relu?"), ("Zzz", 17, None)])
+def test_an_operator_that_the_opset_lacks(op_type: str, opset: int, cure: str | None) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy")
+    model = helper.make_model(helper.make_graph([helper.make_node(op_type, ["x"], ["y"])], "g", [x], [y]),
+                              opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.InvalidGraph, match="No Op registered") as raised:
+        ort.InferenceSession(model.SerializeToString())
+    assert (cure in str(raised.value)) if cure else ("cure" not in str(raised.value))

@@ -3,6 +3,8 @@ programs catch that; an attribute that no input could do with is Fail."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -13,14 +15,14 @@ from orthrus.testing.samples import Sample, samples
 
 OPERATORS = {
     "RotaryEmbedding": (0,), "GRU": (1,), "LSTM": (1,), "RNN": (1,), "ReverseSequence": (1,),
-    "ScatterElements": (1,), "Range": (1,), "MatMul": (1,), "InstanceNormalization": (1,),
+    "ScatterElements": (1,), "Range": (1,), "InstanceNormalization": (1,),
     "com.microsoft::Attention": (0,),
     "com.microsoft::GroupQueryAttention": (0,), "com.microsoft::MultiHeadAttention": (0,),
     "com.microsoft::MRotaryEmbedding": (0, 2), "com.microsoft::RotaryEmbedding": (0, 2),
     "com.microsoft::MoE": (1,), "com.microsoft::MatMulBnb4": (1, 2), "com.microsoft::QGemm": (3,),
     "com.microsoft::CausalConvWithState": (3,)}
 """Which inputs are given without elements, or with dimensions too many."""
-TAKEN_DEEP = {"Range", "MatMul", "InstanceNormalization", "com.microsoft::MatMulBnb4", "com.microsoft::QGemm"}
+TAKEN_DEEP = {"Range", "InstanceNormalization", "com.microsoft::MatMulBnb4", "com.microsoft::QGemm"}
 """What is as good with more dimensions."""
 
 KNOWN = {(s.kind, i): s for s in reversed(list(samples()))
@@ -60,6 +62,76 @@ def test_it_is_an_invalid_argument(kind: str, which: int, how: str, codegen: str
 
 def test_all_operators_have_their_samples() -> None:
     assert {kind for kind, _ in KNOWN} == set(OPERATORS)
+
+
+def ones(*dims: int) -> np.ndarray:
+    return np.ones(dims, np.float32)
+
+
+def whole(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+MS = "com.microsoft::"
+MISFITS: list[tuple[str, dict[str, Any], list[np.ndarray], type[Exception]]] = [
+    ("MatMul", {}, [ones(2, 3), ones(4, 5)], Fail),
+    (f"{MS}FusedMatMul", {}, [ones(2, 3), ones(4, 5)], Fail),
+    ("Gemm", {}, [ones(2, 3), ones(4, 5)], InvalidArgument),
+    (f"{MS}Attention", {"num_heads": 2}, [ones(2, 3, 8), ones(7, 24), ones(24)], InvalidArgument),
+    ("Conv", {}, [ones(1, 3, 2, 2), ones(4, 3, 3, 3)], InvalidArgument),
+    ("Conv", {"dilations": [3, 1]}, [ones(1, 3, 2, 2), ones(4, 3, 2, 2)], InvalidArgument),
+    ("ConvTranspose", {"pads": [4, 0, 4, 0]}, [ones(1, 3, 2, 2), ones(3, 4, 3, 3)], InvalidArgument),
+    ("Gather", {}, [ones(2, 3), whole(5)], InvalidArgument),
+    ("Unsqueeze", {}, [ones(2, 3), whole(0, -4)], InvalidArgument),
+    ("Unsqueeze", {}, [ones(2, 3), whole(9)], Fail),
+    ("Slice", {}, [ones(2, 3), whole(0), whole(1), whole(5)], InvalidArgument),
+    ("Slice", {}, [ones(2, 3), whole(0, 0), whole(1, 1), whole(1, -1)], InvalidArgument),
+    ("ConstantOfShape", {}, [whole(2, -1)], Fail),
+    (f"{MS}SkipLayerNormalization", {}, [ones(2, 3, 8), ones(2, 3, 7), ones(8)], InvalidArgument),
+    (f"{MS}SkipLayerNormalization", {}, [ones(2, 3, 8), ones(2, 3, 8), ones(8), ones(7)], InvalidArgument),
+    (f"{MS}SkipSimplifiedLayerNormalization", {}, [ones(2, 3, 8), ones(2, 3, 8), ones(7)], InvalidArgument),
+]
+"""An operator, its attributes and inputs, and what onnxruntime raises."""
+
+
+def of_one_node(op_type: str, about: dict[str, Any], given: list[np.ndarray]) -> tuple[bytes, dict[str, Any]]:
+    """A model of one node whose shapes are open, and its feeds."""
+    helper, feeds = onnx.helper, {f"x{n}": value for n, value in enumerate(given)}
+    domain, _, op_type = op_type.rpartition("::")
+    node = helper.make_node(op_type, list(feeds), ["y"], domain=domain, **about)
+    inputs = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype),
+                                            [f"{name}{n}" for n in range(value.ndim)])
+              for name, value in feeds.items()]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info("y")])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString(), feeds
+
+
+@pytest.mark.parametrize("codegen", ["0", "1"])
+@pytest.mark.parametrize("case", range(len(MISFITS)))
+def test_the_error_is_of_onnxruntimes_class(case: int, codegen: str) -> None:
+    op_type, about, given, kind = MISFITS[case]
+    model, feeds = of_one_node(op_type, about, given)
+    made = ort.InferenceSession(model, provider_options=[{"use_codegen": codegen}],
+                                providers=["CPUExecutionProvider"])
+    with pytest.raises(Exception, match="Non-zero status code returned while running") as raised:
+        made.run(None, feeds)
+    assert type(raised.value) is kind
+    theirs = pytest.importorskip("onnxruntime")
+    with pytest.raises(Exception, match="Non-zero status code") as raised:
+        theirs.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)
+    assert type(raised.value).__name__ == kind.__name__
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+def test_a_condition_of_any_rank_is_read_in_order(axis: int | None) -> None:
+    draw = np.random.default_rng(3)
+    for rank in (0, 1, 2, 3):
+        x, condition = draw.normal(size=(4, 6)).astype(np.float32), draw.random((1, 2, 2)[:rank]) < 0.6
+        model, feeds = of_one_node("Compress", {} if axis is None else {"axis": axis},
+                                   [x, np.asarray(condition, np.bool_)])
+        [y] = ort.InferenceSession(model).run(None, feeds)
+        np.testing.assert_array_equal(y, np.compress(np.ravel(condition), x, axis))
 
 
 def test_an_attribute_that_fits_nothing_fails() -> None:

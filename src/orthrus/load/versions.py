@@ -113,9 +113,7 @@ class Resolver:
             raise check.invalid(
                 proto, inputs, outputs, "Field 'op_type' of 'node' is required to be non-empty."
             )
-        found = schemas.lookup(domain, proto.op_type, opset)
-        if isinstance(found, schemas.Schema) and not found.standard and domain in schemas.ONNX_DOMAINS:
-            found = _standard(domain, proto.op_type, opset, found)
+        found = _looked_up(domain, proto.op_type, opset)
         if not isinstance(found, schemas.Schema):
             if domain not in schemas.ONNX_DOMAINS:
                 question = meant(proto.op_type, schemas.names(domain))
@@ -125,9 +123,9 @@ class Resolver:
                     cure=f"{question} Else " * bool(question) + f"register it with "
                     f"orthrus.op('{domain}::{proto.op_type}') before making a session",
                 )
-            question = meant(proto.op_type, schemas.names(domain))
+            cure = _instead(domain, proto.op_type, opset)
             raise check.invalid(proto, inputs, outputs, found.reason, node=what,
-                                **({"cure": question} if question else {}))
+                                **({"cure": cure} if cure else {}))
         op = find(domain, proto.op_type, found.version)
         own = op is not None and op.since == found.version
         if found.deprecated and not own:
@@ -140,6 +138,22 @@ class Resolver:
             )
         self._known[key] = found, op
         return found, op
+
+
+def _instead(domain: str, op_type: str, opset: int) -> str:
+    """What to do about an operator that an opset lacks: the one that brings it, or what may be meant."""
+    for later in range(max(opset, 0) + 1, (schemas.newest_opset(domain) or 0) + 1):
+        if isinstance(_looked_up(domain, op_type, later), schemas.Schema):
+            return f"import opset {later} of domain {domain or 'ai.onnx'!r}, which brings the operator"
+    return meant(op_type, schemas.names(domain) - {op_type})
+
+
+def _looked_up(domain: str, op_type: str, opset: int) -> schemas.Schema | No:
+    """The schema of an operator, in ONNX's domains as ONNX has it."""
+    found = schemas.lookup(domain, op_type, opset)
+    if isinstance(found, schemas.Schema) and not found.standard and domain in schemas.ONNX_DOMAINS:
+        return _standard(domain, op_type, opset, found)
+    return found
 
 
 def _standard(domain: str, op_type: str, opset: int, own: schemas.Schema) -> schemas.Schema | No:

@@ -166,6 +166,8 @@ def Attention(input, weights, bias=None, mask_index=None, past=None, attention_b
         raise ValueError("Attention with do_rotary is not supported; use RotaryEmbedding or"
                          " GroupQueryAttention")
     wide = working_type(input.dtype)
+    if input.shape[-1:] != weights.shape[:1]:
+        raise Unfit(f"weights of shape {weights.shape} do not fit an input of shape {input.shape}")
     flat = matmul(input.astype(wide), weights.astype(wide))
     if bias is not None:
         flat = flat + bias.astype(wide)
@@ -186,6 +188,8 @@ def QAttention(input, weight, bias, input_scale, weight_scale, mask_index=None, 
     """Self attention of quantized input @ weight + bias, and the keys and values so far"""
     if do_rotary:
         raise ValueError("QAttention with do_rotary is not supported")
+    if input.shape[-1:] != weight.shape[:1]:
+        raise Unfit(f"weights of shape {weight.shape} do not fit an input of shape {input.shape}")
     flat = integer_product(input, weight, input_zero_point, weight_zero_point).astype(np.float32)
     flat = flat * (input_scale.astype(np.float32) * weight_scale.astype(np.float32)) + bias.astype(np.float32)
     y, present = _self_attention(flat, _sizes(flat.shape[-1], None), mask_index, past, None, None, num_heads,

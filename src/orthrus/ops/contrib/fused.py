@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import Unfit
 from ...ir import ElementType, TensorType, Type, Value
 from ..define import FLOATS, Op, broadcast, define, elementwise, normalized_axis
 from ..functions import mean_of
@@ -122,11 +123,12 @@ def _skip_norm(x: np.ndarray, skip: np.ndarray, gamma: np.ndarray, beta: np.ndar
                epsilon: float, centre: bool) -> tuple[np.ndarray, ...]:
     dtype = x.dtype
     wide = np.float64 if dtype == np.float64 else np.float32
+    fits = len(skip.shape) <= x.ndim and all(s in (1, d) for s, d in zip(
+        reversed(skip.shape), reversed(x.shape), strict=False))
+    if not fits or any(v is not None and v.shape != x.shape[-1:] for v in (gamma, beta, bias)):
+        found = [None if v is None else v.shape for v in (skip, gamma, beta, bias)]
+        raise Unfit(f"a skip, gamma, beta and bias of shapes {found} do not fit an input of shape {x.shape}")
     total = x.astype(wide) + skip.astype(wide)
-    if total.shape != x.shape or gamma.shape != x.shape[-1:]:
-        raise ValueError(f"a skip of shape {skip.shape} and a gamma of shape {gamma.shape} do not fit an"
-                         " input of shape"
-                         f" {x.shape}")
     if bias is not None:
         total += bias.astype(wide)
     y, mean, inverse = standardized(total, epsilon, centre)

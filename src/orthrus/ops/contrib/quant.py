@@ -273,7 +273,10 @@ def _where_type(condition: Value, x: Value, x_scale: Value, x_zero: Value, y: Va
 def QGemm(a, a_scale, a_zero_point, b, b_scale, b_zero_point, c=None, y_scale=None, y_zero_point=None, *,
           alpha: float = 1.0, transA: int = 0, transB: int = 0):
     """alpha * A' @ B' + C of quantized matrices, quantized or, without y_scale, as floats"""
-    total = integer_product(a.T if transA else a, b.T if transB else b, a_zero_point, b_zero_point)
+    try:
+        total = integer_product(a.T if transA else a, b.T if transB else b, a_zero_point, b_zero_point)
+    except ValueError as error:
+        raise Unfit(str(error)) from None
     if c is not None:
         total = total + c
     factors = gemm_factors(alpha, a_scale, b_scale, y_scale)

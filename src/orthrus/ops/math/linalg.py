@@ -21,13 +21,13 @@ def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """`a @ b` with numpy's rules for vectors and batches, of any shapes that fit. Raises ValueError where
     they do not."""
     if not a.ndim or not b.ndim:
-        raise Unfit(f"a matrix product takes tensors of rank 1 or more, found shapes {a.shape} and"
-                    f" {b.shape}")
+        raise ValueError(f"a matrix product takes tensors of rank 1 or more, found shapes {a.shape} and"
+                         f" {b.shape}")
     rows, inner = a.shape[-2:-1], a.shape[-1]
     other, columns = b.shape[-2 if b.ndim > 1 else 0], b.shape[-1:] if b.ndim > 1 else ()
     if inner != other:
-        raise Unfit(f"the inner dimensions of shapes {a.shape} and {b.shape} differ: {inner} and"
-                    f" {other}")
+        raise ValueError(f"the inner dimensions of shapes {a.shape} and {b.shape} differ: {inner} and"
+                         f" {other}")
     bounded((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), *rows, *columns), a.dtype)
     return np.asarray(np.matmul(a, b))
 

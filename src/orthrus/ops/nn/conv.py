@@ -169,7 +169,7 @@ def transposed(size: Sequence[int], kernel: Sequence[int], strides: Any, dilatio
         given = (0,) * (2 * rank) if auto_pad == "VALID" else per_axis(pads, 2 * rank, "pads", 0, 0)
         out = [f - b - e for f, b, e in zip(full, given[:rank], given[rank:], strict=True)]
         if any(o < 0 for o in out):
-            raise ValueError(f"pads {list(given)} are larger than the output {full} they are taken from")
+            raise Unfit(f"pads {list(given)} are larger than the output {full} they are taken from")
         return list(given[:rank]), out
     total = [max(f - o, 0) for f, o in zip(full, out, strict=True)]
     return [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total], out

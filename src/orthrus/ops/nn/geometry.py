@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import Unfit
 from ...records import dataclass
 
 _LARGEST = 1 << 48
@@ -58,7 +59,7 @@ def window(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int] | 
     `pads` counts only if `auto_pad` is NOTSET. With `ceil_mode` a last window may run over the end, unless
     it would start in the padding behind the input. `short`: an axis may be shorter than the window, which
     then stands there once where less than a stride is missing, and nowhere where less than two are. Raises
-    ValueError where a value is out of range or a window does not fit.
+    ValueError where a value is out of range, Unfit where a window does not fit.
     """
     n = len(size)
     kernel = per_axis(kernel, n, "kernel_shape")
@@ -88,8 +89,9 @@ def window(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int] | 
         if count < 1 and not size[i]:
             count = 0
         elif count < (0 if short else 1):
-            raise ValueError(f"the kernel covers {extents[i]} elements of spatial axis {i}, which has "
-                             f"{size[i]} and {begin[i] + end[i]} of padding")
+            raise (ValueError if short else Unfit)(
+                f"the kernel covers {extents[i]} elements of spatial axis {i}, which has {size[i]} and "
+                f"{begin[i] + end[i]} of padding")
         out.append(count)
     return Window(tuple(size), kernel, strides, dilations, tuple(begin), tuple(end), tuple(out))
 

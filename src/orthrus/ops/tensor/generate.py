@@ -160,6 +160,8 @@ def ConstantOfShape(shape, *, value: Any = None):
     if shape.ndim != 1:
         raise ValueError(f"ConstantOfShape takes a shape as a vector, found shape {shape.shape}")
     fill = np.zeros((), np.float32) if value is None else scalar(np.asarray(value))
+    if shape.size and shape.min() < 0:
+        raise ValueError(f"the shape {shape.tolist()} has a negative dimension")
     dims = bounded(shape.tolist(), fill.dtype)
     if fill.dtype.kind in "iufb" and not any(fill.tobytes()):
         return np.zeros(dims, fill.dtype)

@@ -49,7 +49,7 @@ def distinct_axes(axes: Iterable[int], rank: int) -> list[int]:
     given = list(axes)
     out = [axis_of(a, rank) for a in given]
     if len(set(out)) != len(out):
-        raise ValueError(f"axes {given} name an axis twice")
+        raise Unfit(f"axes {given} name an axis twice")
     return out
 
 
@@ -396,7 +396,11 @@ def _sliced(x: np.ndarray, starts: Sequence[int], ends: Sequence[int], axes: Seq
         raise ValueError("'starts', 'ends', 'axes' and 'steps' must be of one length, "
                          f"found {len(starts)}, {len(ends)}, {len(axes)} and {len(steps)}")
     cut: list[Any] = [slice(None)] * x.ndim
-    for a, start, end, step in zip(distinct_axes(axes, x.ndim), starts, ends, steps, strict=True):
+    try:
+        places = distinct_axes(axes, x.ndim)
+    except ValueError as error:
+        raise Unfit(str(error)) from None
+    for a, start, end, step in zip(places, starts, ends, steps, strict=True):
         n = x.shape[a]
         start, end = (v + n if v < 0 else v for v in (start, end))
         if step > 0:

@@ -53,10 +53,9 @@ def OneHot_9(indices, depth, values, *, axis: int = -1):
 
 @op
 def Compress(x, condition, *, axis: int | None = None):
-    """The slices along `axis` for which `condition` is true; without `axis`, elements of the flattened
-    input"""
-    if np.ndim(condition) != 1:
-        raise ValueError(f"'condition' must have rank 1, found rank {np.ndim(condition)}")
+    """The slices along `axis` for which `condition`, flattened, is true; without `axis`, elements of the
+    flattened input"""
+    condition = condition.reshape(-1)
     if axis is None:
         x, axis = x.reshape(-1), 0
     axis = axis_of(axis, x.ndim)
