@@ -108,6 +108,22 @@ def test_compile_says_what_to_do_with_dimensions_without_names(orthrus: Command)
     assert "make_dynamic_shape_fixed --input_name x --input_shape" in told
 
 
+def test_compile_says_why_control_flow_stays(orthrus: Command) -> None:
+    value = helper.make_tensor_value_info
+    nodes = [helper.make_node("Add", ["held", "x"], ["more"]), helper.make_node("Identity", ["go"], ["on"])]
+    body = helper.make_graph(
+        nodes, "body",
+        [value("turn", TensorProto.INT64, []), value("go", TensorProto.BOOL, []),
+         value("held", TensorProto.FLOAT, [2])],
+        [value("on", TensorProto.BOOL, []), value("more", TensorProto.FLOAT, [2])])
+    graph = helper.make_graph([helper.make_node("Loop", ["n", "", "x"], ["y"], "again", body=body)], "g",
+                              [value("x", TensorProto.FLOAT, [2]), value("n", TensorProto.INT64, [])],
+                              [value("y", TensorProto.FLOAT, [2])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    told = orthrus("compile", saved(model), code=1).output
+    assert re.search(r"again \(Loop-16\): control flow stays in a model.*--emit library", told, re.DOTALL)
+
+
 def test_run_tells_the_declared_type_of_what_is_no_tensor(orthrus: Command) -> None:
     nodes = [helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[3, 4])]
     kind = helper.make_sequence_type_proto(helper.make_map_type_proto(

@@ -124,7 +124,9 @@ def command(
 def _why_none(placement: Placement, compiled: Compiled) -> str:
     """The first reasons why nothing was compiled."""
     reasons = list(compiled.refused.values()) or [
-        f"{node}: " + "; ".join(map(str, placement.refusals[node])) for node in placement.graph.nodes]
+        f"{node}: " + ("; ".join(map(str, placement.refusals[node])) or (
+            "control flow stays in a model; what it holds is compiled when a session is made"
+            if any(node.bodies()) else "runs as it is")) for node in placement.graph.nodes]
     return "\n".join([*dict.fromkeys(reasons)][:4]) or "a model without nodes"
 
 
