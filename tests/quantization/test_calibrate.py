@@ -12,9 +12,10 @@ import numpy as np
 import onnx
 import pytest
 from graphs import info, model
-from onnx import helper
+from onnx import TensorProto, helper
 from skips import needs
 
+import orthrus
 from orthrus.errors import InvalidArgument
 from orthrus.quantization import calibrate
 from orthrus.quantization.calibrate import CalibrationMethod, create_calibrator
@@ -387,9 +388,40 @@ def test_the_augmented_model_is_written_where_it_is_asked_for(path: str, tmp_pat
     assert not Path("augmented_model.onnx").exists()
     it = create_calibrator(path, ["Concat"], "other.onnx")
     for made in (onnx.load("other.onnx"), it.get_augment_model()):
+        assert {output.name for output in made.graph.output} == {
+            "c", "f", "u", "l", *(f"{name}_{op}" for name in it.tensors_to_calibrate
+                                  for op in ("ReduceMin", "ReduceMax"))}
+    it = create_calibrator(path, ["Concat"], "shown.onnx", CalibrationMethod.Entropy)
+    for made in (onnx.load("shown.onnx"), it.get_augment_model()):
         assert {output.name for output in made.graph.output} == {"c", "f", "u", "l", "d", "e"}
     with pytest.raises(ValueError, match="model path"):
         create_calibrator(onnx.load("other.onnx"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("opset", [13, 18])
+def test_the_augmented_model_gives_the_ranges(opset: int, per_channel: bool, tmp_path: Path) -> None:
+    """What a program of its own computes with the augmented model is what the calibrater finds."""
+    nodes = [helper.make_node("Relu", ["x"], ["a"], "r"), helper.make_node("Mul", ["a", "x"], ["y"], "m")]
+    graph = helper.make_graph(nodes, "g", [info("x", TensorProto.FLOAT, [2, 3, 4])],
+                              [info("y", TensorProto.FLOAT, [2, 3, 4])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8),
+              tmp_path / "m.onnx")
+    it = create_calibrator(tmp_path / "m.onnx", augmented_model_path=str(tmp_path / "augmented.onnx"),
+                           extra_options={"per_channel": per_channel})
+    made = it.get_augment_model()
+    added = {f"{name}_{op}" for name in "xay" for op in ("ReduceMin", "ReduceMax")}
+    assert {output.name for output in made.graph.output} == {"y", *added}
+    assert {node.name for node in made.graph.node} == {"r", "m", *added, *(f"{it}_Reshape" for it in added)}
+    onnx.checker.check_model(made, full_check=True)
+    x = np.random.default_rng(opset).normal(size=(2, 3, 4)).astype(np.float32)
+    session = orthrus.InferenceSession(tmp_path / "augmented.onnx")
+    names = [output.name for output in session.get_outputs()]
+    given = dict(zip(names, session.run(None, {"x": x}), strict=True))
+    it.collect_data(Items([{"x": x}]))
+    for name, found in it.compute_data().items():
+        for op, side in zip(("ReduceMin", "ReduceMax"), found.range_value, strict=True):
+            np.testing.assert_array_equal(given[f"{name}_{op}"], np.ravel(side))
 
 
 def test_averages_and_intermediate_ranges(path: str) -> None:

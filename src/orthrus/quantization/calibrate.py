@@ -24,12 +24,13 @@ from .calibration.activations import (
     Activations,
     Spool,
     about_item,
+    add_extremes,
     add_outputs,
     items_of,
     length_of,
     plain_session,
     progress,
-    save_with_outputs,
+    save_changed,
 )
 from .calibration.data import (
     CalibrationCacheEncoder,
@@ -173,13 +174,17 @@ class CalibraterBase:
                 if name in stated and stated[name].type.HasField("tensor_type")
                 and stated[name].type.tensor_type.elem_type in _FLOATS}, stated
 
+    def _show(self, model: ModelProto) -> None:
+        """Let what tells of the tensors to calibrate be outputs of the model: the tensors themselves."""
+        add_outputs(model, self._chosen())
+
     def get_augment_model(self) -> ModelProto:
-        """The model with the tensors to calibrate as further outputs."""
+        """The model with what tells of the tensors to calibrate as further outputs."""
         if self._augments:
             return self.model
         if self.augment_model is None:
             self.augment_model = copy.deepcopy(self.model)
-            add_outputs(self.augment_model, self._chosen())
+            self._show(self.augment_model)
         return self.augment_model
 
     def augment_graph(self) -> None:
@@ -220,14 +225,14 @@ class _Observer(CalibraterBase):
     """What the calibraters of this module share."""
 
     def augment_graph(self) -> None:
-        """Choose the tensors to calibrate; write the model with them as outputs where `augmented_model_path`
-        is not the default."""
+        """Choose the tensors to calibrate; write the model with what tells of them as outputs where
+        `augmented_model_path` is not the default."""
         self.tensors_to_calibrate = None
         self.augment_model = None
-        names = self._chosen()
+        self._chosen()
         if os.fspath(self.augmented_model_path) != _AUGMENTED:
-            save_with_outputs(self._path, names, os.fspath(self.augmented_model_path),
-                              self.use_external_data_format)
+            save_changed(self._path, self._show, os.fspath(self.augmented_model_path),
+                         self.use_external_data_format)
 
     def _ready(self) -> None:
         if self.infer_session is None:
@@ -264,6 +269,11 @@ class MinMaxCalibrater(_Observer):
         self.max_intermediate_outputs = max_intermediate_outputs
         self.intermediate_outputs: list[dict[str, Range]] = []
         self.calibrate_tensors_range: TensorsData | None = None
+
+    def _show(self, model: ModelProto) -> None:
+        """The least and the greatest number of each tensor as outputs."""
+        _, stated = self.select_tensors_to_calibrate(self._outline)
+        add_extremes(model, self._chosen(), stated, self.per_channel)
 
     def clear_collected_data(self) -> None:
         """Forget the ranges of items that are not in `calibrate_tensors_range` yet."""

@@ -8,16 +8,19 @@ and of what a run computes no more is in memory than the run itself needs.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import IO, Any
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 from ...errors import InvalidArgument
 from ..refused import InvalidType, InvalidValue
@@ -75,17 +78,17 @@ class Activations:
         if self._second is None:
             with tempfile.TemporaryDirectory(prefix="orthrus.calibration.") as folder:
                 augmented = os.path.join(folder, "augmented.onnx")
-                save_with_outputs(self.path, self._hidden, augmented)
+                save_changed(self.path, partial(add_outputs, names=self._hidden), augmented)
                 self._second = plain_session(augmented, self.providers)
         for name, array in zip(self._hidden, self._second.run(self._hidden, dict(feeds)), strict=True):
             see(name, array)
 
 
-def save_with_outputs(path: str, names: Sequence[str], target: str, external: bool = False) -> None:
-    """Write the model of a file with further outputs: the tensors `names`, whose types may be unknown.
+def save_changed(path: str, change: Callable[[Any], None], target: str, external: bool = False) -> None:
+    """Write the model of a file with further outputs, which `change` adds, to `target`.
     `external`: its weights in a file beside it, as they are too where the model would pass 2 GB."""
     model = onnx.load(path)
-    add_outputs(model, names)
+    change(model)
     if external or model.ByteSize() > onnx.checker.MAXIMUM_PROTOBUF:
         onnx.save_model(model, target, save_as_external_data=True, all_tensors_to_one_file=True,
                         location=os.path.basename(target) + ".data", convert_attribute=False)
@@ -94,12 +97,44 @@ def save_with_outputs(path: str, names: Sequence[str], target: str, external: bo
 
 
 def add_outputs(model: Any, names: Sequence[str]) -> None:
-    """Let the tensors `names` be outputs of a ModelProto too, where they are not yet."""
+    """Let the tensors `names` be outputs of a ModelProto too, where they are not yet; their types may be
+    unknown."""
     known = {info.name: info for info in (*model.graph.value_info, *model.graph.input)}
     outputs = {info.name for info in model.graph.output}
     for name in names:
         if name not in outputs:
             model.graph.output.append(known.get(name, onnx.ValueInfoProto(name=name)))
+
+
+def add_extremes(model: Any, names: Sequence[str], stated: Mapping[str, Any], per_channel: bool) -> None:
+    """Let the least and the greatest number of each of the tensors `names` be outputs of a ModelProto:
+    `<name>_ReduceMin` and `<name>_ReduceMax`, vectors of one number, or of one for each index of the second
+    dimension where `per_channel`. `stated`: the ValueInfoProto of each tensor."""
+    graph = model.graph
+    taken = {*stated, *(tensor.name for tensor in graph.initializer)}
+    opset = next(item.version for item in model.opset_import if not item.domain)
+
+    def constant(values: list[int]) -> str:
+        name = next(n for n in (f"extremes_{k}" for k in itertools.count()) if n not in taken)
+        taken.add(name)
+        graph.initializer.append(numpy_helper.from_array(np.array(values, np.int64), name))
+        return name
+
+    shape, places = constant([-1]), dict[int, str]()
+    for name, op_type in itertools.product(names, ("ReduceMin", "ReduceMax")):
+        output, more = f"{name}_{op_type}", dict[str, Any]()
+        type_ = stated[name].type.tensor_type
+        inputs, rank = [name], len(type_.shape.dim)
+        if per_channel and opset < 18:
+            more["axes"] = [0, *range(2, rank)]
+        elif per_channel:
+            if rank not in places:
+                places[rank] = constant([0, *range(2, rank)])
+            inputs.append(places[rank])
+        graph.node.extend([
+            helper.make_node(op_type, inputs, [f"{output}_Reshape"], output, keepdims=1, **more),
+            helper.make_node("Reshape", [f"{output}_Reshape", shape], [output], f"{output}_Reshape")])
+        graph.output.append(helper.make_tensor_value_info(output, type_.elem_type, [None]))
 
 
 def items_of(reader: Any, session: Any) -> Iterator[dict[str, Any]]:

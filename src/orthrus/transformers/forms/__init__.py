@@ -15,6 +15,7 @@ from onnx import ModelProto
 from ...ir import Graph
 from ...load import load, to_model_proto
 from ...optimize import Entry, at, run_passes
+from ...quantization.onnx_model import subgraphs
 from ..fusion_options import FusionOptions
 from . import older, selection
 from .asked import Asked
@@ -39,7 +40,9 @@ def optimized(model: Any, model_type: str = "bert", options: FusionOptions | Non
     asked = Asked(model_type, options or FusionOptions(model_type), num_heads, hidden_size,
                   graph.info.opsets.get("", 1), None if only is None else frozenset(only))
     journal = write_forms(graph, asked, opt_level)
-    return to_model_proto(graph, released=False), journal
+    made = to_model_proto(graph, released=False)
+    _leave_domains_out(made.graph)
+    return made, journal
 
 
 def write_forms(graph: Graph, asked: Asked, opt_level: int = 0) -> list[Entry]:
@@ -50,6 +53,15 @@ def write_forms(graph: Graph, asked: Asked, opt_level: int = 0) -> list[Entry]:
     journal += run_passes(graph, [*clean, *selection.passes(selection.LEFT, asked)], asked)
     journal += run_passes(graph, at(0, older.write_model_versions), asked)
     return journal
+
+
+def _leave_domains_out(graph: Any) -> None:
+    """State no domain for ONNX's operators, as onnx.helper does, so that nodes compare equal to its."""
+    for node in graph.node:
+        if not node.domain:
+            node.ClearField("domain")
+        for inner in subgraphs(node):
+            _leave_domains_out(inner)
 
 
 def _fix_initializers(graph: Graph) -> None:
