@@ -17,7 +17,7 @@ from skips import needs
 from orthrus.serving import tensors
 from orthrus.serving.refusals import Refusal
 
-pytestmark = needs("server libraries")
+pytestmark = needs("server libraries", "simdjson")
 EDGES = (0, -0.0, 0.1, 1e-400, 5e-324, 1.7976931348623157e308, 1e22, 123456789012345680, 2**53 + 1,
          -2**53 - 1, 2**63 - 1, -2**63, 16777217, 33554435, 0.1 + 0.2, 3.4028235677973366e38, 1e39, 65520)
 ODD = (2**63, 2**64 - 1, 2**64, -2**63 - 1, 10**30, True, None, "1", [], [1], {}, float("nan"), float("inf"))
@@ -83,7 +83,6 @@ def alike(request: Any, text: bytes) -> bool:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_arrays_of_a_request_are_those_of_its_lists(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("simdjson")
     from orthrus.serving.protocols import arrays
 
     monkeypatch.setattr(arrays, "LONG", 0)
@@ -105,7 +104,6 @@ def test_arrays_of_a_request_are_those_of_its_lists(seed: int, monkeypatch: pyte
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 def test_elements_that_no_array_has(odd: Any) -> None:
     """One in many that is no such number, at any place; and lists that flatten to the same."""
-    pytest.importorskip("simdjson")
     from orthrus.serving.protocols import asked
 
     rng = random.Random(repr(odd))
@@ -139,7 +137,6 @@ FULL = list(range(3000))
     json.dumps({str(i): i for i in FULL}).encode(), json.dumps({"inputs": [{}] * 6000}).encode()],
     ids=lambda text: text[:40].decode("latin-1"))
 def test_texts_that_may_mean_something_else(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("simdjson")
     from orthrus.serving.protocols import arrays
 
     monkeypatch.setattr(arrays, "LONG", 0)
@@ -151,7 +148,6 @@ def test_a_server_says_the_same_with_and_without_arrays(
     """Statuses and every byte of the answers, also of refusals."""
     from orthrus.serving.protocols import arrays
 
-    pytest.importorskip("simdjson")
     for kind in ("FP32", "INT8", "UINT64", "BOOL", "BYTES"):
         put(tmp_path, kind, same(kind, ("N", "M")))
     rng, texts = random.Random(7), list[tuple[str, bytes]]()
