@@ -5,7 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import random
-from contextlib import closing
+import socket
+import threading
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +173,69 @@ def test_a_server_says_the_same_with_and_without_arrays(
         monkeypatch.setattr(arrays, "simdjson", None)
         assert told() == found
         assert {status for status, *_ in found} == {200, 400}
+
+
+def test_what_is_long_to_read_lets_others_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that came while one was read: short ones are not behind long ones, which keep their order."""
+    from orthrus.serving.protocols.asked import Inferences
+
+    put(tmp_path, "x", same("FP32"))
+    started, free, order = threading.Event(), threading.Event(), list[int]()
+    asked = Inferences.asked
+
+    def held(self: Inferences, version: Any, split: Any, body: Any, local: bool) -> Any:
+        found = asked(self, version, split, body, local)
+        if found.feeds["x"].shape[0]:
+            order.append(found.feeds["x"].shape[0])
+            started.set()
+            assert free.wait(60)
+        return found
+    monkeypatch.setattr(Inferences, "asked", held)
+
+    def posted(rows: int, spaces: int) -> bytes:
+        item = {"name": "x", "shape": [rows, 1], "datatype": "FP32", "data": list(range(rows))}
+        body = json.dumps({"inputs": [item]}).encode() + b" " * spaces
+        return b"POST /v2/models/x/infer HTTP/1.1\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    given = [(1, 70_000), (2, 70_000), (3, 0), (4, 70_000), (5, 70_000), (6, 0)]
+    with serving(tmp_path) as server, ExitStack() as stack:
+        host, port = server.url.removeprefix("http://").split(":")
+        clients = [stack.enter_context(socket.create_connection((host, int(port)), 60)) for _ in given]
+        files = [stack.enter_context(client.makefile("rb")) for client in clients]
+
+        def answered() -> None:
+            for file in files:
+                assert b" 200 " in file.readline()
+                [size] = [int(line[15:]) for line in iter(file.readline, b"\r\n")
+                          if line.startswith(b"content-length")]
+                file.read(size)
+        for client in clients:
+            client.sendall(posted(0, 0))
+        answered()
+        for client, each in zip(clients, given, strict=True):
+            client.sendall(posted(*each))
+            assert started.wait(60)
+        free.set()
+        answered()
+        assert server._running is not None and not server._running.operations.executor.inside
+    assert sorted(order[1:3]) == [3, 6] and order[:1] + order[3:] == [1, 2, 4, 5]
+
+
+def test_a_call_that_fails_does_not_hold_up_the_others() -> None:
+    from orthrus.serving.turns import OneByOne
+
+    waiting, made = list[Any](), list[int]()
+
+    class Loop:
+        call_soon = staticmethod(waiting.append)
+    line = OneByOne(Loop())
+
+    def fails() -> None:
+        line.put(lambda: made.append(3))
+        raise ValueError
+    for call in (lambda: made.append(1), fails, lambda: made.append(2)):
+        line.put(call)
+    for count in range(4):
+        assert len(waiting) == 1, "one a turn of the loop"
+        with pytest.raises(ValueError) if count == 1 else nullcontext():
+            waiting.pop()()
+    assert made == [1, 2, 3] and not waiting

@@ -124,7 +124,7 @@ NEEDS = {
                              "the server's libraries or a client are not here: pip install"
                              " orthrus-runtime[serve] tritonclient[http,grpc]", extra=True),
     "simdjson": Need(lambda: importlib.util.find_spec("simdjson") is not None,
-                     "simdjson is not here: pip install orthrus-runtime[serve], below Python 3.14", extra=True),
+                     "simdjson is not here: pip install pysimdjson", extra=True),
     "Ray": Need(lambda: all(map(importlib.util.find_spec, ("ray", "pyarrow", "pandas"))),
                 "Ray is not here: pip install orthrus-runtime[ray]", extra=True),
     "VIEW_SHOTS": Need(lambda: "VIEW_SHOTS" in os.environ,
