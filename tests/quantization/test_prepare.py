@@ -198,3 +198,13 @@ def test_old_models_are_brought_to_a_version_that_can_be_quantized(tmp_path: Pat
     onnx.checker.check_model(made, full_check=True)
     assert made.opset_import[0].version == 11 and old.opset_import[0].version == 9
     assert made.graph.output[0].type.tensor_type.elem_type == TensorProto.FLOAT
+
+
+@pytest.mark.parametrize("step", ["optimization", "onnx_shape", "symbolic_shape"])
+def test_steps_are_left_out_by_true_and_false(step: str, capsys: pytest.CaptureFixture[str]) -> None:
+    files = ["--input", "a.onnx", "--output", "b.onnx"]
+    for text, given in ((["tRuE"], True), (["1"], True), ([], True), (["fAlSe"], False), (["0"], False)):
+        assert getattr(preprocess.parse_arguments([*files, f"--skip_{step}", *text]), f"skip_{step}") is given
+    with pytest.raises(SystemExit):
+        preprocess.parse_arguments([*files, f"--skip_{step}", "invalid"])
+    assert f"argument --skip_{step}: Expected true, false, 1, or 0" in capsys.readouterr().err

@@ -15,11 +15,14 @@ from .shape_inference import quant_pre_process
 
 logger = logging.getLogger(__name__)
 
-_NO = ("", "0", "false", "no", "off")
+_SWITCHES = {**dict.fromkeys(("1", "true", "yes", "on"), True),
+             **dict.fromkeys(("", "0", "false", "no", "off"), False)}
 
 
 def _switch(text: str) -> bool:
-    return text.lower() not in _NO
+    if text.lower() not in _SWITCHES:
+        raise argparse.ArgumentTypeError(f"Expected true, false, 1, or 0, found {text!r}")
+    return _SWITCHES[text.lower()]
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
