@@ -115,7 +115,7 @@ def _range(start: Any, limit: Any, delta: Any, dtype: np.dtype[Any], work: np.dt
     if step == 0:
         raise ValueError("delta in Range operator can not be zero!")
     if isinstance(step, int):
-        count = max(-((first - last) // step), 0)
+        count = int(max(-((first - last) // step), 0))
     else:
         span = (last - first) / step
         if not math.isfinite(span):
