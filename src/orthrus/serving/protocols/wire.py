@@ -62,8 +62,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._http.connection_lost(exc)
 
-    def eof_received(self) -> None:
-        self._http.eof_received()
+    def eof_received(self) -> bool:
+        return self._http.answers_still()
 
     def pause_writing(self) -> None:
         self._http.pause_writing()
@@ -137,6 +137,16 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
         self._whole_message()
         if isinstance(self.cycle, _Direct) and self.cycle.reading:
             self._let_go(self.cycle)
+
+    def answers_still(self) -> bool:
+        """Nothing more will come; whether an inference that came whole is still to be answered. All else ends
+        with the connection."""
+        direct = self.cycle
+        if (self._open != 1 or self._refused is not None or not isinstance(direct, _Direct) or direct.reading
+                or direct.response_complete):
+            return False
+        direct.keep_alive = False
+        return True
 
     def data_received(self, data: bytes) -> None:
         if self._refused is not None:
