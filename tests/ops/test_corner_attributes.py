@@ -120,6 +120,42 @@ def moved(r: random.Random) -> Case:
     return Case(kind, [x, ints([r.choice((0, 1, 2)) if d == 1 or kind == "Tile" else d for d in x.shape])])
 
 
+def switched(r: random.Random) -> Case:
+    """Switches of attention and its like, and what is chosen in which order."""
+    on, batch, length, heads = r.choice(SWITCH), r.randint(1, 2), r.randint(2, 3), r.randint(1, 2)
+    kind = r.choice(("TopK", "Unique", "MurmurHash3", "RotaryEmbedding", "rotary", "Attention", "attention",
+                     "MultiHeadAttention", "GroupQueryAttention"))
+    if kind == "TopK":
+        x = numbers(r, (3, 4)) + np.arange(12, dtype=F32).reshape(3, 4) / 64
+        return Case(kind, [x, ints([2])], {"largest": on}, outputs=2)
+    if kind == "Unique":
+        return Case(kind, [numbers(r, (7,))], {"sorted": on})
+    if kind == "MurmurHash3":
+        return Case(kind, [numbers(r, (2, 3))], {"positive": on}, domain="com.microsoft")
+    normal = np.random.default_rng(r.randrange(1 << 20)).normal
+    angles = [f(np.arange(12.0).reshape(3, 4)).astype(F32) for f in (np.cos, np.sin)]
+    x, three = normal(size=(batch, heads, length, 8)).astype(F32), (batch, length, heads * 8)
+    if kind == "RotaryEmbedding":
+        given = [np.stack([a[:length]] * batch) for a in angles]
+        return Case(kind, [x, *given], {"interleaved": on}, opset=23)
+    if kind == "rotary":
+        return Case("RotaryEmbedding", [x.reshape(three), ints([0]), *angles], {"interleaved": on, "num_heads":
+                    heads}, domain="com.microsoft")
+    if kind == "Attention":
+        return Case(kind, [x, x, x], {"is_causal": on}, opset=23)
+    x = x.reshape(three)
+    if kind == "attention":
+        weights = [normal(size=s).astype(F32) for s in ((heads * 8, heads * 24), (heads * 24,))]
+        return Case("Attention", [x, *weights], {"unidirectional": on, "num_heads": heads},
+                    domain="com.microsoft")
+    if kind == "MultiHeadAttention":
+        return Case(kind, [x, x, x], {"unidirectional": on, "num_heads": heads}, domain="com.microsoft")
+    total = [np.full(batch, length - 1, np.int32), np.array(length, np.int32)]
+    return Case(kind, [x, x, x, None, None, *total, *angles], {
+        "num_heads": heads, "kv_num_heads": heads, "do_rotary": r.choice(SWITCH), "rotary_interleaved": on,
+        "smooth_softmax": r.choice(SWITCH)}, domain="com.microsoft")
+
+
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_no_element_is_asked_for_where_the_result_has_none(keepdims: int) -> None:
     """Else there is none to be chosen, which is an error."""
@@ -150,7 +186,8 @@ def ours(case: Case) -> bool:
     return case.op == "Squeeze" and case.inputs[1] is not None and not case.inputs[1].size
 
 
-CLASSES: tuple[Callable[[random.Random], Case], ...] = (reduction, best, squeezed, joined, reshaped, moved)
+CLASSES: tuple[Callable[[random.Random], Case], ...] = (
+    reduction, best, squeezed, joined, reshaped, moved, switched)
 
 
 @pytest.mark.parametrize("of", CLASSES, ids=lambda of: of.__name__)
