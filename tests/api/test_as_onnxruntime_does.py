@@ -250,6 +250,21 @@ def saved(nodes: list[Any], inputs: list[Any], outputs: list[Any], **more: Any) 
     return raw
 
 
+def test_casts_that_lose_nothing_are_merged_above_basic() -> None:
+    to = TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT32, TensorProto.INT64
+    casts = [helper.make_node("Cast", [f"v{n}"], [f"v{n + 1}"], to=to[n]) for n in range(4)]
+    model = saved(casts, [VALUE("v0", TensorProto.FLOAT, [3])], [VALUE("v4", TensorProto.INT64, [3])])
+    found = []
+    for level in (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+                  ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED):
+        compiler = ort.ModelCompiler(ort.SessionOptions(), model, graph_optimization_level=level)
+        made = compiler.compile_to_bytes()
+        found.append([node.attribute[0].i for node in onnx.ModelProto.FromString(made).graph.node])
+        [y] = ort.InferenceSession(made).run(None, {"v0": np.array([1.6, -0.6, -2.3], np.float32)})
+        assert y.tolist() == [1, 0, -2]
+    assert found == [[*to], [to[0], to[1], to[3]], [to[1], to[3]]]
+
+
 @pytest.mark.parametrize("shape", [(2,), (0,), (3, 4), (300, 300)])
 @pytest.mark.parametrize("op_type", ["Relu", "Identity", "Cast"])
 def test_results_are_views_of_their_memory(op_type: str, shape: tuple[int, ...]) -> None:

@@ -74,7 +74,7 @@ PASSES: tuple[Pass, ...] = (
          cleanup.drop_identity, cleanup.merge_common_subexpressions),
     *at(1, *movement.BASIC, *arithmetic.BASIC, *convolution.BASIC, *linear.BASIC),
     *at(1, cleanup.drop_unused_initializers),
-    *at(2, *diffusion.EXTENDED),
+    *at(2, *movement.EXTENDED, *diffusion.EXTENDED),
     *at(2, *activation.EXTENDED, *normalization.EXTENDED, *normalization.GROUPS),
     *at(2, *rotary.EXTENDED, *attention.EXTENDED),
     *at(2, *linear.EXTENDED, *normalization.LAST, *arithmetic.EXTENDED, *classical.EXTENDED),

@@ -295,25 +295,29 @@ class ONNXModel:
     def topological_sort(self) -> None:
         """Order the nodes so that each stands behind those it reads from, also from its inner graphs.
 
+        As the values arrive: what the graph is given in the order of names, then what the nodes make.
         Raises: Failed where the nodes read from each other in a circle.
         """
         nodes = list(self.model.graph.node)
-        maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
-        waits: list[set[int]] = []
-        for node in nodes:
-            read = {*node.input}.union(*map(read_names, subgraphs(node)))
-            waits.append({maker[name] for name in read if name in maker})
-        readers: list[list[int]] = [[] for _ in nodes]
-        for index, needed in enumerate(waits):
-            for other in needed:
-                readers[other].append(index)
-        left = [len(needed) for needed in waits]
+        reads = [{*node.input}.union(*map(read_names, subgraphs(node))) - {""} for node in nodes]
+        readers = dict[str, list[int]]()
+        for index, names in enumerate(reads):
+            for name in names:
+                readers.setdefault(name, []).append(index)
+        left = [len(names) for names in reads]
         order = [index for index, count in enumerate(left) if not count]
-        for index in order:
-            for reader in readers[index]:
+
+        def arrive(name: str) -> None:
+            for reader in readers.get(name, ()):
                 left[reader] -= 1
                 if not left[reader]:
                     order.append(reader)
+
+        for name in sorted(readers.keys() - {name for node in nodes for name in node.output}):
+            arrive(name)
+        for index in order:
+            for name in nodes[index].output:
+                arrive(name)
         if len(order) != len(nodes):
             stuck = next(node for node, count in zip(nodes, left, strict=True) if count)
             raise Failed("the nodes read from each other in a circle", node=stuck.name or stuck.op_type)

@@ -229,7 +229,6 @@ def push_transpose_reduce(op, x, a, root):
 
 BASIC = (
     merge_transposes,
-    merge_casts,
     drop_cast_before_shape,
     merge_reshapes,
     merge_squeeze,
@@ -240,6 +239,7 @@ BASIC = (
     merge_concats,
     merge_not_where,
 )
+EXTENDED = (merge_casts,)
 LAYOUT = (
     merge_transposes,
     push_transpose_unary,
