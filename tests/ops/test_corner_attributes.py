@@ -89,6 +89,17 @@ def joined(r: random.Random) -> Case:
     return Case("Concat", parts, {"axis": axis}, held=held)
 
 
+def sliced(r: random.Random) -> Case:
+    """Bounds far out on either side, forwards and backwards."""
+    rank = r.randint(1, 3)
+    shape = sizes(r, rank)
+    axes = r.sample(range(rank), r.randint(1, rank))
+    steps = [r.choice((1, 2, -1, -1, -2, -3)) for _ in axes]
+    starts, ends = ([r.choice((*range(-5, 6), -(1 << 40), 1 << 40)) for _ in axes] for _ in range(2))
+    held = frozenset(range(1, 5)) if r.random() < 0.5 else frozenset(r.sample(range(1, 5), 2))
+    return Case("Slice", [numbers(r, shape), ints(starts), ints(ends), ints(axes), ints(steps)], held=held)
+
+
 def reshaped(r: random.Random) -> Case:
     shape = sizes(r, r.randint(1, 3))
     to = [r.choice((0, -1, 1, 2, *shape)) for _ in range(r.randint(1, 3))]
@@ -187,7 +198,7 @@ def ours(case: Case) -> bool:
 
 
 CLASSES: tuple[Callable[[random.Random], Case], ...] = (
-    reduction, best, squeezed, joined, reshaped, moved, switched)
+    reduction, best, squeezed, joined, sliced, reshaped, moved, switched)
 
 
 @pytest.mark.parametrize("of", CLASSES, ids=lambda of: of.__name__)
