@@ -150,8 +150,8 @@ def switched(r: random.Random) -> Case:
         given = [np.stack([a[:length]] * batch) for a in angles]
         return Case(kind, [x, *given], {"interleaved": on}, opset=23)
     if kind == "rotary":
-        return Case("RotaryEmbedding", [x.reshape(three), ints([0]), *angles], {"interleaved": on, "num_heads":
-                    heads}, domain="com.microsoft")
+        return Case("RotaryEmbedding", [x.reshape(three), ints([0]), *angles],
+                    {"interleaved": on, "num_heads": heads}, domain="com.microsoft")
     if kind == "Attention":
         return Case(kind, [x, x, x], {"is_causal": on}, opset=23)
     x = x.reshape(three)

@@ -41,8 +41,8 @@ _SWITCHES = {
     "SparseAttention": ("do_rotary", "rotary_interleaved"),
     "MurmurHash3": ("positive",),
 }
-"""By how an operator begins: what is on where it is 1, and off where it is any other number; other switches of
-these and of other operators are on where they are not 0."""
+"""By how an operator begins: what is on where it is 1, and off where it is any other number; all other
+switches are on where they are not 0."""
 _FIELD = {
     "FLOAT": "f",
     "INT": "i",
