@@ -123,6 +123,8 @@ NEEDS = {
         "uvicorn", "grpc", "orjson", "prometheus_client", "tritonclient"))),
                              "the server's libraries or a client are not here: pip install"
                              " orthrus-runtime[serve] tritonclient[http,grpc]", extra=True),
+    "simdjson": Need(lambda: importlib.util.find_spec("simdjson") is not None,
+                     "simdjson is not here: pip install pysimdjson", extra=True),
     "Ray": Need(lambda: all(map(importlib.util.find_spec, ("ray", "pyarrow", "pandas"))),
                 "Ray is not here: pip install orthrus-runtime[ray]", extra=True),
     "VIEW_SHOTS": Need(lambda: "VIEW_SHOTS" in os.environ,

@@ -22,10 +22,10 @@ MEMORY = 8
 class Polling:
     """`seconds`: of a look, 0 for none; `clock` gives seconds. For one event loop, on its own thread."""
 
-    __slots__ = ("_clock", "_end", "_loop", "_looking", "_pauses", "_resting", "_seconds", "_share")
+    __slots__ = ("_clock", "_end", "_looking", "_pauses", "_resting", "_seconds", "_share", "loop")
 
     def __init__(self, loop: Loop, clock: Callable[[], float], seconds: float) -> None:
-        self._loop, self._clock, self._seconds = loop, clock, seconds
+        self.loop, self._clock, self._seconds = loop, clock, seconds
         self._looking = self._resting = False
         self._end = self._share = 0.0
         self._pauses = 0
@@ -37,7 +37,7 @@ class Polling:
             self._resting, self._end = True, self._clock() + self._seconds
             if not self._looking:
                 self._looking = True
-                self._loop.call_soon(self._look)
+                self.loop.call_soon(self._look)
 
     def came(self) -> None:
         """A request is there."""
@@ -47,7 +47,7 @@ class Polling:
 
     def _look(self) -> None:
         if self._resting and self._clock() < self._end:
-            self._loop.call_soon(self._look)
+            self.loop.call_soon(self._look)
             return
         self._looking = False
         if self._resting:

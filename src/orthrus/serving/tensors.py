@@ -127,13 +127,13 @@ def of_texts(given: Sequence[Any] | Iterable[Any], shape: tuple[int, ...], what:
 
 
 def of_list(given: Any, kind: Datatype, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """An array of JSON's or protobuf's numbers, flat or nested as the shape says."""
+    """An array of JSON's or protobuf's numbers, a list or an array, flat or nested as the shape says."""
     if kind is BYTES:
         return of_texts(_flat(given, what), shape, what)
-    if not isinstance(given, list):
+    if not isinstance(given, list | np.ndarray):
         raise invalid(f"{what}: data is {_short(given)}; expected a list")
     try:
-        found = np.array(given)
+        found = np.asarray(given)
         if found.dtype == object and kind.dtype.kind in "fV" and all(
                 each.__class__ in (int, float) for each in found.flat):
             found = found.astype(np.float64)

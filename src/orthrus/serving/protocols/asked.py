@@ -7,6 +7,7 @@ by its text, and the answer's head by the shapes of its outputs. Only what passe
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -20,6 +21,7 @@ from ..inference import Given, Inputs, Reader, Wanted, delivered, timeout_of, wa
 from ..memory import Regions
 from ..refusals import Kind, Refusal, invalid
 from ..repository import Version
+from . import arrays
 from .body import LENGTH
 
 Headers = list[tuple[bytes, bytes]]
@@ -113,7 +115,12 @@ class Inferences:
         return found
 
     def _read(self, version: Version, text: bytes | memoryview, rest: memoryview, local: bool) -> Asked:
-        request = parsed(text, self.most)
+        if len(text) <= self.most and (request := arrays.loaded(text)) is not None:
+            with contextlib.suppress(Refusal):  # is told by the reader of all JSON
+                return self._made(version, request, rest, local)
+        return self._made(version, parsed(text, self.most), rest, local)
+
+    def _made(self, version: Version, request: Mapping[str, Any], rest: memoryview, local: bool) -> Asked:
         feeds = _inputs(Inputs(version, self.regions, local), request, rest)
         parameters = _parameters(request, "the request")
         outputs = wanted(version, [(_field(each, "name"), _parameters(each, "an output"))

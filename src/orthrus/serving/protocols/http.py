@@ -24,6 +24,7 @@ from ..metrics import Metrics
 from ..operations import LOG, Operations, Plain
 from ..polling import Polling
 from ..refusals import Kind, Refusal, invalid
+from ..turns import OneByOne
 from .asked import JSON, Answer, Asked, Head, Headers, Inferences, parsed, text_of
 from .body import LENGTH, Bounds, Receive, body_of
 
@@ -31,6 +32,9 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Sender = Callable[[int, Headers, list[Any]], None]
 SMALL = 1 << 16
 """Bytes up to which an answer is joined to one piece, and packed on the event loop."""
+LONG, DIGITS = 1 << 16, 4
+"""Bytes of a body from which on its JSON waits its turn to be read, and digits of that JSON's length where
+bytes lie behind it, up to which it does not."""
 WORTH = 1024
 """Bytes from which on an answer is packed, where the client takes that."""
 
@@ -45,7 +49,7 @@ class Http:
         self.budget, self.polling, self.local, self.most, self.active = budget, polling, local, most, 0
         self.repository, self.executor = operations.repository, operations.executor
         self.inferences = Inferences(operations.regions, bounds.json)
-        self._packing = set[asyncio.Task[None]]()
+        self._packing, self._long = set[asyncio.Task[None]](), OneByOne(polling.loop)
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -82,20 +86,21 @@ class Http:
         if version.retired:
             version = self.repository.get(*named)
         asked = self.inferences.asked(version, headers.get(LENGTH), body, self.local or near(scope["client"]))
-        read = self.executor.clock()
+        read = self.executor.clock() - arrived
         job = await self.executor.run(version, asked.feeds, asked.names, arrived, asked.timeout,
                                       self.active == 1)
-        made, pieces = self._told(asked, job, arrived, read)
+        made, pieces = self._told(asked, job, 0.0, read)
         if (coding := _coding(headers.get(b"accept-encoding"), pieces)) is not None:
             pieces = await self._packed(coding, made, pieces)
         return 200, made, pieces
 
-    def _told(self, asked: Asked, job: Job, arrived: float, read: float) -> Answer:
+    def _told(self, asked: Asked, job: Job, waited: float, read: float) -> Answer:
+        """`waited`, `read`: seconds until it was read, and that it took."""
         if job.error is not None:
             raise job.error
         assert job.result is not None
         answer = self.inferences.answer(asked, job.result)
-        asked.version.statistics.answered(read - arrived, job.started - job.arrived,
+        asked.version.statistics.answered(read, waited + job.started - job.arrived,
                                           job.ended - job.started, self.executor.clock() - job.ended)
         return answer
 
@@ -128,11 +133,18 @@ class Http:
     def direct(self, head: Head, body: bytes | memoryview, local: bool, send: Sender) -> None:
         """Have an inference answered whose body is whole, without a task. `send` is called once, now or
         later, with status, headers and pieces of the answer."""
-        arrived = self.executor.clock()
+        begin = partial(self._begin, head, body, local, send, self.executor.clock())
+        if len(body) > LONG and (head.split is None or len(head.split) > DIGITS):
+            self._long.put(begin)
+        else:
+            begin()
+
+    def _begin(self, head: Head, body: bytes | memoryview, local: bool, send: Sender, arrived: float) -> None:
+        began = self.executor.clock()
         try:
             version = self.repository.get(head.name, head.version)
             asked = self.inferences.asked(version, head.split, body, self.local or local)
-            then = partial(self._direct, head, asked, arrived, self.executor.clock(), send)
+            then = partial(self._direct, head, asked, began - arrived, self.executor.clock() - began, send)
             job = self.executor.begin(version, asked.feeds, asked.names, arrived, then, asked.timeout,
                                       self.active == 1)
         except Exception as error:
@@ -141,9 +153,9 @@ class Http:
         if job.done:
             then(job)
 
-    def _direct(self, head: Head, asked: Asked, arrived: float, read: float, send: Sender, job: Job) -> None:
+    def _direct(self, head: Head, asked: Asked, waited: float, read: float, send: Sender, job: Job) -> None:
         try:
-            made, pieces = self._told(asked, job, arrived, read)
+            made, pieces = self._told(asked, job, waited, read)
         except Exception as error:
             send(*failed(error))
             return
