@@ -139,13 +139,11 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
             self._let_go(self.cycle)
 
     def answers_still(self) -> bool:
-        """Nothing more will come; whether an inference that came whole is still to be answered. All else ends
-        with the connection."""
-        direct = self.cycle
-        if (self._open != 1 or self._refused is not None or not isinstance(direct, _Direct) or direct.reading
-                or direct.response_complete):
+        """Nothing more will come; whether requests that came whole are still to be answered. The connection
+        ends with the last one's answer."""
+        if not self._open or self._refused is not None or self._reading():
             return False
-        direct.keep_alive = False
+        self.cycle.keep_alive = False
         return True
 
     def data_received(self, data: bytes) -> None:
