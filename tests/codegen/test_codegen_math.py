@@ -144,7 +144,7 @@ def test_erf_error(target: Machine) -> None:
 
 @every_machine
 @needs("long double")
-@pytest.mark.parametrize("name", sorted({*EXACT, "erf"} - set(trig.FUNCTIONS[:3])))
+@pytest.mark.parametrize("name", sorted({*EXACT, "erf"}))
 def test_float64_error(name: str, target: Machine) -> None:
     x = patterns(np.random.default_rng(3), np.float64, 30_000)
     with np.errstate(all="ignore"):
@@ -249,7 +249,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "IsInf": [{}, {"detect_negative": 0}, {"detect_positive": 0}],
     "ParametricSoftplus": [{"alpha": 0.5, "beta": 2.0}]}
 REFUSED = {("Div", "integer"), ("Mod", "integer"),
-           *((name, "float64") for name in ("Mod", "Pow", "Sin", "Cos", "Tan"))}
+           *((name, "float64") for name in ("Mod", "Pow"))}
 """What is not traced: divisors that may be zero, and functions that there are not of float64."""
 
 
@@ -358,7 +358,7 @@ def every_function(f: Body, x: V, y: V, *, elem: str) -> None:
     value = f.load(vec(elem, f.machine.lanes(BYTES[elem])), x)
     names = [*vmath.FUNCTIONS, *trig.FUNCTIONS, "fmod", "remainder"]
     for i, name in enumerate(names):
-        if elem == F64 and name in ("sin", "cos", "tan", "pow", "fmod", "remainder"):
+        if elem == F64 and name in ("pow", "fmod", "remainder"):
             continue
         write = next(getattr(m, name) for m in (vmath, trig, arithmetic) if hasattr(m, name))
         two = name in ("copysign", "pow", "fmod", "remainder")

@@ -145,6 +145,35 @@ def test_places_of_maxima(case: tuple, column_major: bool, last: bool, more: boo
 
 
 @settings(max_examples=40, deadline=None)
+@given(st.integers(2, 3), st.sampled_from((1, 3, 17)),
+       st.sampled_from(("float32", "float16", "uint8", "int8")),
+       st.sampled_from(("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")), st.booleans(), st.integers(0, 9999))
+def test_large_windows_axis_by_axis(rank: int, channels: int, dtype: str, auto_pad: str, ceil: bool,
+                                    seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    kernel = [int(k) for k in rng.integers(3, 8, rank)]
+    attrs: dict[str, Any] = {"kernel_shape": kernel, "auto_pad": auto_pad, "ceil_mode": int(ceil),
+                             "strides": [int(s) for s in rng.integers(1, 3, rank)]}
+    if auto_pad == "NOTSET":
+        attrs["dilations"] = [int(d) for d in rng.integers(1, 3, rank)]
+        attrs["pads"] = [int(rng.integers(k)) for k in kernel * 2]
+    shape = (int(rng.integers(1, 3)), channels, *(int(d) for d in rng.integers(13, 20, rank)))
+    if dtype.startswith("float"):
+        x = rng.choice([np.nan, np.inf, -np.inf, -0.0, 1e-40, *rng.normal(size=60)], shape).astype(dtype)
+    else:
+        x = rng.integers(*((-128, 128) if dtype == "int8" else (0, 256)), shape).astype(dtype)
+    want = find("", "MaxPool", 22).bind(attrs)(x)
+    graph = helper.make_graph(
+        [helper.make_node("MaxPool", ["x"], ["y"], name="pool", **attrs)], "g",
+        [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)],
+        [helper.make_empty_tensor_value_info("y")])
+    made = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 22)])
+    session = InferenceSession(made.SerializeToString())
+    assert "generated for" in str(session.explain()["pool"])
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], want)
+
+
+@settings(max_examples=40, deadline=None)
 @given(st.tuples(st.integers(1, 2), st.sampled_from((1, 3, 17, 70)), st.integers(1, 6), st.integers(1, 6)),
        st.integers(1, 9), st.integers(1, 9), st.sampled_from(("nearest", "linear", "cubic")),
        st.sampled_from(("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")), st.booleans(),

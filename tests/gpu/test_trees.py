@@ -147,6 +147,10 @@ def test_casts(source: str, target: str) -> None:
     same(trees, [x], on_gpu(target, trees, [x]), [computed(t, [x]) for t in trees])
 
 
+EMULATED = 1e5
+"""Up to where the emulator's 2 / pi, which is a float64, is enough to reduce a float64 by."""
+
+
 @every_target
 @pytest.mark.parametrize("dtype", REAL)
 def test_functions(dtype: str, target: str) -> None:
@@ -155,7 +159,7 @@ def test_functions(dtype: str, target: str) -> None:
     scale = 80 if dtype == "float32" else 600
     x = np.concatenate([edges(dtype), rng.normal(size=300).astype(dtype),
                         rng.uniform(-scale, scale, 100).astype(dtype)])
-    names = [name for name in (*CLOSELY, "erf") if dtype == "float32" or name not in ("sin", "cos", "tan")]
+    names = [*CLOSELY, "erf"]
     got = on_gpu(target, [of(name, dtype, dtype) for name in names], [x])
     wide = np.float64 if dtype == "float32" else np.longdouble
     wrong = []
@@ -164,6 +168,8 @@ def test_functions(dtype: str, target: str) -> None:
             exact = (np.array([math.erf(v) for v in x.tolist()], wide) if name == "erf" else
                      EXACT[name][0](x.astype(wide)))
             error = ulps(mine, exact)
+        if target.startswith("gfx") and dtype == "float64" and name in ("sin", "cos", "tan"):
+            error[np.abs(x) > EMULATED] = 0
         at = int(np.argmax(error))
         if error[at] > 4:
             wrong.append(f"{name} of {x[at]!r}: {mine[at]!r}, not {exact[at]!r}")

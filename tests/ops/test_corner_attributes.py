@@ -89,6 +89,17 @@ def joined(r: random.Random) -> Case:
     return Case("Concat", parts, {"axis": axis}, held=held)
 
 
+def sliced(r: random.Random) -> Case:
+    """Bounds far out on either side, forwards and backwards."""
+    rank = r.randint(1, 3)
+    shape = sizes(r, rank)
+    axes = r.sample(range(rank), r.randint(1, rank))
+    steps = [r.choice((1, 2, -1, -1, -2, -3)) for _ in axes]
+    starts, ends = ([r.choice((*range(-5, 6), -(1 << 40), 1 << 40)) for _ in axes] for _ in range(2))
+    held = frozenset(range(1, 5)) if r.random() < 0.5 else frozenset(r.sample(range(1, 5), 2))
+    return Case("Slice", [numbers(r, shape), ints(starts), ints(ends), ints(axes), ints(steps)], held=held)
+
+
 def reshaped(r: random.Random) -> Case:
     shape = sizes(r, r.randint(1, 3))
     to = [r.choice((0, -1, 1, 2, *shape)) for _ in range(r.randint(1, 3))]
@@ -118,6 +129,42 @@ def moved(r: random.Random) -> Case:
         x = x + np.arange(x.size, dtype=F32).reshape(x.shape) / 64
         return Case(kind, [x, ints([r.randint(0, x.shape[axis])])], {"axis": axis}, outputs=2)
     return Case(kind, [x, ints([r.choice((0, 1, 2)) if d == 1 or kind == "Tile" else d for d in x.shape])])
+
+
+def switched(r: random.Random) -> Case:
+    """Switches of attention and its like, and what is chosen in which order."""
+    on, batch, length, heads = r.choice(SWITCH), r.randint(1, 2), r.randint(2, 3), r.randint(1, 2)
+    kind = r.choice(("TopK", "Unique", "MurmurHash3", "RotaryEmbedding", "rotary", "Attention", "attention",
+                     "MultiHeadAttention", "GroupQueryAttention"))
+    if kind == "TopK":
+        x = numbers(r, (3, 4)) + np.arange(12, dtype=F32).reshape(3, 4) / 64
+        return Case(kind, [x, ints([2])], {"largest": on}, outputs=2)
+    if kind == "Unique":
+        return Case(kind, [numbers(r, (7,))], {"sorted": on})
+    if kind == "MurmurHash3":
+        return Case(kind, [numbers(r, (2, 3))], {"positive": on}, domain="com.microsoft")
+    normal = np.random.default_rng(r.randrange(1 << 20)).normal
+    angles = [f(np.arange(12.0).reshape(3, 4)).astype(F32) for f in (np.cos, np.sin)]
+    x, three = normal(size=(batch, heads, length, 8)).astype(F32), (batch, length, heads * 8)
+    if kind == "RotaryEmbedding":
+        given = [np.stack([a[:length]] * batch) for a in angles]
+        return Case(kind, [x, *given], {"interleaved": on}, opset=23)
+    if kind == "rotary":
+        return Case("RotaryEmbedding", [x.reshape(three), ints([0]), *angles],
+                    {"interleaved": on, "num_heads": heads}, domain="com.microsoft")
+    if kind == "Attention":
+        return Case(kind, [x, x, x], {"is_causal": on}, opset=23)
+    x = x.reshape(three)
+    if kind == "attention":
+        weights = [normal(size=s).astype(F32) for s in ((heads * 8, heads * 24), (heads * 24,))]
+        return Case("Attention", [x, *weights], {"unidirectional": on, "num_heads": heads},
+                    domain="com.microsoft")
+    if kind == "MultiHeadAttention":
+        return Case(kind, [x, x, x], {"unidirectional": on, "num_heads": heads}, domain="com.microsoft")
+    total = [np.full(batch, length - 1, np.int32), np.array(length, np.int32)]
+    return Case(kind, [x, x, x, None, None, *total, *angles], {
+        "num_heads": heads, "kv_num_heads": heads, "do_rotary": r.choice(SWITCH), "rotary_interleaved": on,
+        "smooth_softmax": r.choice(SWITCH)}, domain="com.microsoft")
 
 
 @pytest.mark.parametrize("keepdims", [0, 1])
@@ -150,7 +197,8 @@ def ours(case: Case) -> bool:
     return case.op == "Squeeze" and case.inputs[1] is not None and not case.inputs[1].size
 
 
-CLASSES: tuple[Callable[[random.Random], Case], ...] = (reduction, best, squeezed, joined, reshaped, moved)
+CLASSES: tuple[Callable[[random.Random], Case], ...] = (
+    reduction, best, squeezed, joined, sliced, reshaped, moved, switched)
 
 
 @pytest.mark.parametrize("of", CLASSES, ids=lambda of: of.__name__)

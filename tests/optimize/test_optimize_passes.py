@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import numpy as np
 import onnx
@@ -520,6 +521,51 @@ def test_a_deep_chain_needs_no_recursion():
     graph.set_outputs([made[-1]])
     optimize(graph)
     assert len(graph.nodes) <= 1
+
+
+class Watched(list):
+    """Inputs that count how often they are gone through."""
+
+    walks = 0
+
+    def __iter__(self):
+        Watched.walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("kind", ["twins", "copies", "constants"])
+def test_one_reader_of_many_takes_linear_work(kind):
+    """A node's inputs are redirected one by one without going through all of them each time."""
+    def walks(length):
+        net = Net()
+        x = net.input("x", 2)
+        read = {"twins": lambda i: net.Relu(x), "copies": lambda i: net.Identity(net.Neg(x)),
+                "constants": lambda i: net.constant(np.full(2, i % 3, F))}[kind]
+        graph = net.outputs(net.Concat(*map(read, range(length)), x, axis=0))
+        node = next(n for n in graph.nodes if n.op_type == "Concat")
+        node.inputs, Watched.walks = Watched(node.inputs), 0
+        journal, taken = optimize(graph, skip={"fold_constants"}), Watched.walks
+        verify(graph)
+        assert sum(e.count for e in journal) >= length - 3
+        return taken
+    assert walks(2000) <= walks(200) + 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_redirecting_is_setting_each_input(seed):
+    r = random.Random(seed)
+    values = [Value(f"v{i}", TensorType(1, (2,))) for i in range(9)]
+    node = Node("Concat", "", 13, None, r.choices([*values, None], k=r.choice([5, 65, 200])), {})
+    for _ in range(60):
+        if r.random() < 0.3:
+            Graph.set_input(node, r.randrange(len(node.inputs)), r.choice([*values, None]))
+            continue
+        old, new = r.choice(values), r.choice(values)
+        if old.uses:
+            expected = [new if v is old else v for v in node.inputs]
+            Graph.redirect(node, old, new)
+            assert node.inputs == expected
+        assert all(v.uses == ({node: n} if (n := node.inputs.count(v)) else {}) for v in values)
 
 
 def test_every_pass_alone_keeps_results():

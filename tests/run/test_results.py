@@ -12,6 +12,7 @@ from orthrus import knobs
 from orthrus.run import fetch
 from orthrus.run.config import Config
 from orthrus.run.engine import Engine
+from orthrus.run.results import results, root
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -85,6 +86,21 @@ def test_a_small_view_does_not_keep_a_large_array() -> None:
                      {"zero": np.array([0]), "one": np.array([1])}))
     y, = e.run(None, {"x": np.ones((1000, 4), np.float32)})
     assert y.base.shape == y.shape == (1, 4)
+
+
+def test_one_result_whatever_it_is_a_view_of() -> None:
+    rng = np.random.default_rng(0)
+    views = [lambda a: a, lambda a: a[3:9], lambda a: a.reshape(4, 6), lambda a: a[::-1],
+             lambda a: a.reshape(4, 6)[1:, ::2], lambda a: a[:1]]
+    for _ in range(300):
+        fed, constant, own = (rng.permutation(24).astype(dtype) for dtype in
+                              rng.choice([np.float32, np.int64, object], 3))
+        shown, known, made = (views[int(i)] for i in rng.integers(0, len(views), 3))
+        value = made((own, own, fed, constant)[int(rng.integers(4))])
+        y, = results([value], [shown(fed)], frozenset({id(root(known(constant)))}), None)
+        assert np.array_equal(y, value) and y.flags.carray
+        assert not np.shares_memory(y, fed) and not np.shares_memory(y, constant)
+        assert root(y).nbytes <= 4 * y.nbytes
 
 
 def growing() -> Engine:

@@ -251,3 +251,22 @@ def test_a_model_that_comes_and_goes(server: Any, tmp_path: Any) -> None:
             each.join(60)
         assert not wrong, wrong
         assert moving._running.operations.executor.inside == 0 and 200 in seen
+
+
+@pytest.mark.parametrize("behind", [b"", b"GET /v2 HT"])
+def test_a_client_that_sends_no_more_is_answered(server: Any, behind: bytes) -> None:
+    """Whatever came whole before the client closed its side, and then the connection ends; what did not is no
+    request."""
+    for rows in range(1, 7):
+        x = np.full((rows + 10 * len(behind), 4), rows, np.float32)
+        with connected(server) as connection, connection.makefile("rb") as file:
+            connection.sendall(request(x, "joined", rows % 2 > 0) * (1 + rows // 3) + behind)
+            connection.shutdown(socket.SHUT_WR)
+            for _ in range(1 + rows // 3):
+                right(file, x)
+            assert file.read() == b""
+        with connected(server) as connection, connection.makefile("rb") as file:
+            connection.sendall(request(x, "joined")[:-rows])
+            connection.shutdown(socket.SHUT_WR)
+            assert file.read() == b""
+    nothing_unasked(server)

@@ -79,11 +79,11 @@ class Node:
     `version` is the operator's schema version that the model asks for; `op` its definition, None where
     a function body or a provider has to supply the meaning. An absent optional input or output is
     None. `label` names it to people. `doc` and `arity`, how many inputs the file lists with the absent ones
-    at the end, are kept for whoever writes the model again.
+    at the end, are kept for whoever writes the model again. `places`: see `Graph.redirect`.
     """
 
     __slots__ = ("op_type", "domain", "version", "op", "inputs", "outputs", "attrs", "name", "index",
-                 "metadata", "doc", "arity", "__weakref__")
+                 "metadata", "doc", "arity", "places", "__weakref__")
 
     def __init__(self, op_type: str, domain: str, version: int, op: Any, inputs: Iterable[Value | None],
                  attrs: dict[str, Any], name: str = "", index: int = -1) -> None:
@@ -93,6 +93,7 @@ class Node:
         self.attrs, self.name, self.index = attrs, name, index
         self.metadata: dict[str, str] = {}
         self.doc, self.arity = "", 0
+        self.places: dict[Value, set[int]] = {}
         for value in self.inputs:
             _use(value, self)
 
@@ -158,6 +159,18 @@ def _brief(value: Any) -> str:
         return f"<graph {value.name}>"
     text = repr(value) if not hasattr(value, "dtype") else f"<{value.dtype}{list(value.shape)}>"
     return text if len(text) < 60 else text[:57] + "..."
+
+
+_MANY = 64
+"""From how many inputs on a node remembers where each lies."""
+
+
+def _places(inputs: list[Value | None]) -> dict[Value, set[int]]:
+    found: dict[Value, set[int]] = {}
+    for i, value in enumerate(inputs):
+        if value is not None:
+            found.setdefault(value, set()).add(i)
+    return found
 
 
 def _use(value: Value | None, node: Node) -> None:
@@ -236,9 +249,7 @@ class Graph:
         if old is new:
             return
         for node in list(old.uses):
-            for i, value in enumerate(node.inputs):
-                if value is old:
-                    self.set_input(node, i, new)
+            self.redirect(node, old, new)
         if old.graph_outputs:
             for graph in (self, *_bodies_below(self)):
                 if old in graph.outputs:
@@ -251,6 +262,21 @@ class Graph:
         _use(value, node)
 
     @staticmethod
+    def redirect(node: Node, old: Value, new: Value) -> None:
+        """Let `node` read `new` wherever it reads `old`. A node of many inputs remembers where each lies: to
+        redirect them one by one takes time in their number, not in its square."""
+        many, count = len(node.inputs) > _MANY, old.uses[node]
+        found = [i for i in node.places.get(old, ()) if i < len(node.inputs) and node.inputs[i] is old]
+        if len(found) != count:
+            found = [i for i, value in enumerate(node.inputs) if value is old]
+            node.places = _places(node.inputs) if many else {}
+        for i in found:
+            Graph.set_input(node, i, new)
+        if many:
+            node.places.pop(old, None)
+            node.places.setdefault(new, set()).update(found)
+
+    @staticmethod
     def detach(node: Node) -> None:
         """Give up `node`'s uses, and those of the bodies it holds; the caller takes it out of `nodes`."""
         stack = [node]
@@ -258,7 +284,7 @@ class Graph:
             it = stack.pop()
             for value in it.inputs:
                 _unuse(value, it)
-            it.inputs = []
+            it.inputs, it.places = [], {}
             for body in it.bodies():
                 body.set_outputs([])
                 stack.extend(body.nodes)

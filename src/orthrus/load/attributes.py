@@ -30,8 +30,19 @@ _SWITCHES = {
     "Reduce": ("keepdims", "noop_with_empty_axes"),
     "Arg": ("keepdims",),
     "Reshape": ("allowzero",),
+    "TopK": ("largest", "sorted"),
+    "Unique": ("sorted",),
+    "RotaryEmbedding": ("interleaved", "is_packed_batching"),
+    "MRotaryEmbedding": ("interleaved", "is_packed_batching"),
+    "Attention": ("is_causal", "unidirectional", "do_rotary"),
+    "QAttention": ("unidirectional", "do_rotary"),
+    "MultiHeadAttention": ("unidirectional",),
+    "GroupQueryAttention": ("do_rotary", "rotary_interleaved", "smooth_softmax", "sliding_window_cache"),
+    "SparseAttention": ("do_rotary", "rotary_interleaved"),
+    "MurmurHash3": ("positive",),
 }
-"""By how an operator of ai.onnx begins: what is on where it is 1, and off where it is any other number."""
+"""By how an operator begins: what is on where it is 1, and off where it is any other number; all other
+switches are on where they are not 0."""
 _FIELD = {
     "FLOAT": "f",
     "INT": "i",
@@ -65,7 +76,7 @@ def kind_of(attribute: Any, expected: str = "") -> str:
 
 
 def settle(op_type: str, attrs: dict[str, Any]) -> None:
-    """Make each switch of an operator of ai.onnx 0 or 1."""
+    """Make each switch of an operator of ai.onnx or com.microsoft 0 or 1."""
     for start, names in _SWITCHES.items():
         if op_type.startswith(start):
             attrs.update({name: int(attrs[name] == 1) for name in names if name in attrs})

@@ -314,7 +314,7 @@ class Builder:
             known = {name: value for name, value in attrs.items() if name in schema.attributes}
             self._constant(frame, proto, what, known, outputs)
             return
-        if not domain:
+        if domain in ("", "com.microsoft"):
             attributes.settle(proto.op_type, attrs)
         graph = frame.scope.graph
         node = Node(proto.op_type, domain, schema.version, op, inputs, attrs, label,

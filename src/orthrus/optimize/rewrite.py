@@ -224,9 +224,7 @@ class Work:
     def replace(self, old: Value, new: Value) -> None:
         """Let everything that reads `old` read `new`; where `old` is a graph output, `new` takes its name."""
         for user in list(old.uses):
-            for i, value in enumerate(user.inputs):
-                if value is old:
-                    Graph.set_input(user, i, new)
+            Graph.redirect(user, old, new)
         if old.graph_outputs:
             new.graph_outputs, old.graph_outputs = new.graph_outputs + old.graph_outputs, 0
             new.name, old.name = old.name, new.name

@@ -28,16 +28,19 @@ def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[in
     its own of `targets`. Numbers in memory of their own are a view, whose `base` has it, as onnxruntime hands
     them out. Raises Fail where the copies are more than the run may hold."""
     if len(values) == 1 and block is None and not targets and type(value := values[0]) is np.ndarray and (
-            value.base is None and value.flags.carray and id(value) not in constants):
-        for given in fed:
-            if given is value or type(given) is not np.ndarray or given.base is not None:
-                break
-        else:
-            return [value if value.dtype is _TEXT else value.view()]
+            value.flags.carray):
+        memory = value if value.base is None else root(value)
+        if id(memory) not in constants and (
+                memory is value or getattr(memory, "nbytes", 0) <= _WASTE * value.nbytes):
+            for given in fed:
+                if type(given) is not np.ndarray or root(given) is memory:
+                    break
+            else:
+                return [value if memory is not value or value.dtype is _TEXT else value.view()]
     taken = {id(block)} if block is not None else set[int]()
     for value in fed:
-        if type(value) is np.ndarray and value.base is None:
-            taken.add(id(value))
+        if type(value) is np.ndarray:
+            taken.add(id(root(value)))
         else:
             taken.update([id(root(v)) for v in _arrays((value,))])
     out = []
@@ -71,6 +74,12 @@ def constants_of(program: Program) -> frozenset[int]:
 
 def root(array: Any) -> Any:
     """The object whose memory `array` looks at."""
+    if type(array) is np.ndarray:
+        while (base := array.base) is not None:
+            if type(base) is not np.ndarray:
+                return root(base)
+            array = base
+        return array
     if isinstance(array, DeviceArray):
         return array.memory
     while (base := getattr(array, "base", None)) is not None:

@@ -19,7 +19,7 @@ from ...ops.define import Op
 from .expr import BYTES, Expr
 
 _DTYPES = {name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name) for name in BYTES}
-_FLOAT32_ONLY = ("sin", "cos", "tan", "pow", "fmod", "remainder")
+_FLOAT32_ONLY = ("pow", "fmod", "remainder")
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 

@@ -87,9 +87,10 @@ def slice_(lo: Lowering, node: Node) -> Tensor | No:
 
 
 def _bounds(start: int, end: int, step: int, size: int) -> tuple[int, int]:
-    """Where a slice of `size` elements begins, and how many it takes."""
+    """Where a slice of `size` elements begins, and how many it takes. What begins before the first element
+    begins at it, backwards too."""
     low, high = (0, size) if step > 0 else (-1, size - 1)
-    begin, behind = (min(max(x + size if x < 0 else x, low), high) for x in (start, end))
+    begin, behind = (min(max(x + size if x < 0 else x, least), high) for x, least in ((start, 0), (end, low)))
     way = behind - begin if step > 0 else begin - behind
     return begin, max(0, -(-way // abs(step)))
 

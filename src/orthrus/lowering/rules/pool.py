@@ -11,9 +11,10 @@ import numpy as np
 from ...codegen.kernels import pool
 from ...codegen.kernels.sample import frame_cells, lanes_for
 from ...codegen.write.expr import Expr
-from ...ir import No, Node
+from ...ir import No, Node, Value
 from ...ops.nn.geometry import Window, window
 from ...records import dataclass
+from ...shapes.symbolic import choice
 from ..lower import Lowering, Pending, lowers
 from ..tensor import Tensor, c_strides, last_strides
 from ..walk import Walked
@@ -117,6 +118,9 @@ def pooled(lo: Lowering, x: Tensor, kind: str, attrs: dict[str, Any], zero: Tens
            for k, d, b, e in zip(win.kernel, win.dilations, win.begin, win.end, strict=True)):
         return No("its padding is wider than its kernel")
     t = image(lo, x)
+    if kind == "max" and _apart(math.prod(win.kernel[:-1]), win.kernel[-1], math.prod(win.size[:-1]),
+                                math.prod(win.out[:-1]), win.out[-1]):
+        return _by_axis(lo, t, attrs, win)
     tables = _tables(lo, win, kind, bool(attrs.get("count_include_pad")))
     numbers: list[int] = []
     if kind == "place":
@@ -138,6 +142,31 @@ def pooled(lo: Lowering, x: Tensor, kind: str, attrs: dict[str, Any], zero: Tens
         lo.step(spec, [*frame.cells, t, *strides, *steps, *tables, *less, *numbers], frame.items, frame.grain)
     made = "int64" if kind == "place" else dtype if zero is None else F
     return pixels((*shape[:2], *win.out), made, t, emit)
+
+
+@choice()
+def _apart(taps: int, last: int, rows: int, made: int, columns: int) -> bool:
+    """Whether the largest of `taps` by `last` numbers is sooner found along the last axis first, of `rows`
+    rows of an image, and then of `made` rows of that, `columns` each."""
+    return made * taps * last >= 2 * (rows * last + made * taps)
+
+
+def _by_axis(lo: Lowering, t: Tensor, attrs: dict[str, Any], win: Window) -> Pending | No:
+    """The largest number of each window along the last axis, then of these along the others."""
+    axes = len(win.kernel)
+
+    def kept(last: bool) -> dict[str, Any]:
+        def over(values: Sequence[int], other: int) -> list[int]:
+            return [v if (i % axes == axes - 1) == last else other for i, v in enumerate(values)]
+        pads = {"pads": over(attrs["pads"], 0)} if attrs.get("pads") else {}
+        return attrs | pads | {"kernel_shape": over(win.kernel, 1), "strides": over(win.strides, 1),
+                               "dilations": over(win.dilations, 1)}
+    first = pooled(lo, t, "max", kept(True))
+    assert isinstance(first, Pending)
+    value = Value("largest along the last axis")
+    lo.bind(value, first)
+    lo.left[value] = 1
+    return pooled(lo, lo.tensor(value), "max", kept(False))
 
 
 def _numbered(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor], plane: int

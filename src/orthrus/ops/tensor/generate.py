@@ -17,6 +17,8 @@ from ..define import define
 from ..functions import scalar, working_type
 from .cast import converted
 
+_PIECE = 1 << 13
+"""Numbers made at a time: what is done to them after one another is done where they still lie near."""
 _RANDOM = (ElementType.FLOAT, ElementType.DOUBLE, ElementType.FLOAT16, ElementType.BFLOAT16)
 
 
@@ -113,7 +115,7 @@ def _range(start: Any, limit: Any, delta: Any, dtype: np.dtype[Any], work: np.dt
     if step == 0:
         raise ValueError("delta in Range operator can not be zero!")
     if isinstance(step, int):
-        count = max(-((first - last) // step), 0)
+        count = int(max(-((first - last) // step), 0))
     else:
         span = (last - first) / step
         if not math.isfinite(span):
@@ -125,12 +127,23 @@ def _range(start: Any, limit: Any, delta: Any, dtype: np.dtype[Any], work: np.dt
         if max(abs(first), abs(last), abs(step)) < 1 << 61:  # the end of the last step is an int64 too
             return np.arange(int(first), int(last), int(step), dtype=np.int64).astype(dtype, copy=False)
         return (np.arange(count) * np.int64(step) + np.int64(first)).astype(dtype)
-    y = np.arange(count, dtype=work)
-    if step != 1:
-        y *= work.type(step)
-    if first or step < 0:
-        y += work.type(first)
+    y = np.arange(min(count, _PIECE), dtype=work)
+    if count <= _PIECE:
+        return _advanced(y, first, step).astype(dtype, copy=False)
+    steps, y = y, np.empty(count, work)
+    for at in range(0, count, _PIECE):
+        piece = y[at:at + _PIECE]
+        _advanced(np.add(steps[:len(piece)], work.type(at), piece), first, step)
     return y.astype(dtype, copy=False)
+
+
+def _advanced(numbers: np.ndarray, first: Any, step: Any) -> np.ndarray:
+    """first + step * n for each of `numbers`, in their place."""
+    if step != 1:
+        numbers *= numbers.dtype.type(step)
+    if first or step < 0:
+        numbers += numbers.dtype.type(first)
+    return numbers
 
 
 @define

@@ -124,6 +124,10 @@ def joined(arrays: Sequence[np.ndarray], axis: int) -> np.ndarray:
     if not rank:
         raise ValueError("Cannot concatenate scalars")
     axis = normalized_axis(axis, rank)
+    shape = arrays[0].shape
+    if [x.shape for x in arrays].count(shape) == len(arrays):
+        bounded((*shape[:axis], len(arrays) * shape[axis], *shape[axis + 1:]), arrays[0].dtype)
+        return np.concatenate(arrays, axis)
     for i, x in enumerate(arrays):
         if x.ndim != rank:
             raise ValueError("Ranks of input data are different, cannot concatenate them. "

@@ -67,9 +67,9 @@ def texts(items: Sequence[str], shape: tuple[int, ...]) -> np.ndarray:
 def StringConcat(x, y):
     """Each string of x followed by the string of y it broadcasts with"""
     shape = x.shape if x.shape == y.shape else np.broadcast_shapes(x.shape, y.shape)
-    longest = sum([max(map(len, v.ravel().tolist()), default=0) for v in (x, y)])
+    longest = max(map(len, x.ravel().tolist()), default=0) + max(map(len, y.ravel().tolist()), default=0)
     bounded((*shape, 64 + 4 * longest), np.dtype(np.int8))
-    return np.asarray(np.add(x, y), object)
+    return np.asarray(x + y, object)
 
 
 def _parts(text: str, delimiter: str, maxsplit: int) -> list[str]:

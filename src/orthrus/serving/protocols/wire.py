@@ -62,8 +62,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._http.connection_lost(exc)
 
-    def eof_received(self) -> None:
-        self._http.eof_received()
+    def eof_received(self) -> bool:
+        return self._http.answers_still()
 
     def pause_writing(self) -> None:
         self._http.pause_writing()
@@ -137,6 +137,14 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
         self._whole_message()
         if isinstance(self.cycle, _Direct) and self.cycle.reading:
             self._let_go(self.cycle)
+
+    def answers_still(self) -> bool:
+        """Nothing more will come; whether requests that came whole are still to be answered. The connection
+        ends with the last one's answer."""
+        if not self._open or self._refused is not None or self._reading():
+            return False
+        self.cycle.keep_alive = False
+        return True
 
     def data_received(self, data: bytes) -> None:
         if self._refused is not None:

@@ -20,6 +20,7 @@ from ....records import dataclass
 from ...lower import Lazy, Lowering, Out, Pending, Source, lowers
 from ...tensor import Tensor, joint_shape
 from ..conv import geometry
+from ..reduce import Folded, pending
 from . import int8
 from .quantize import one, quantized
 
@@ -175,8 +176,41 @@ Multiply = Callable[[Any, Bytes, Bytes, bool, "int8.Bias | None"], "Lazy | No"]
 
 def _multiplied(lo: Lowering, a: Bytes, b: Bytes, flip: bool = False, bias: int8.Bias | None = None
                 ) -> Lazy | No:
+    made = None if bias is not None else _row(lo, a, b, flip)
+    if made is not None:
+        return made
     second = _second(lo, *b, flip, a[0])
     return second if isinstance(second, No) else _sums(lo, *a, second, bias)
+
+
+def _row(lo: Lowering, a: Bytes, b: Bytes, flip: bool) -> Lazy | None:
+    """One row times a computed matrix whose rows lie side by side, as a sum over K: nothing is packed that is
+    read once. None for other factors."""
+    shape = lo.shape(a[0])
+    if lo.knows(b[0]) or not shape or math.prod(shape[:-1]) != 1 or len(lo.shape(b[0])) != 2:
+        return None
+    matrix, points = lo.tensor(b[0]), [v for v in (b[1], a[1]) if v is not None]
+    k, n = matrix.shape[::-1] if flip else matrix.shape
+    fits = k == shape[-1] and k and n and all(lo.shape(v) in ((), (1,)) for v in points)
+    if not fits or not {matrix.dtype, lo.dtype(a[0])}.issubset(int8.BYTES):
+        return None
+    if flip:
+        matrix = matrix.permute((1, 0))
+    if matrix.strides[1] != 1:
+        return None
+    whole, ones = (*shape[:-1], k, n), (1,) * (len(shape) - 1)
+    row = lo.tensor(a[0])
+    tensors = [matrix.expand(whole), row.view(whole, (*row.strides, 0))]
+    factors = []
+    for i, point in enumerate((b[1], a[1])):
+        factor = Expr.leaf(i, tensors[i].dtype).cast(INT)
+        if point is not None:
+            t = lo.tensor(point)
+            factor = Expr("sub", (factor, Expr.leaf(len(tensors), t.dtype).cast(INT)), INT)
+            tensors.append(t.view((), ()).expand(whole))
+        factors.append(factor)
+    product = Folded("sum", Expr("mul", tuple(factors), INT), tensors, (len(ones),))
+    return _whole(pending(lo, product, False, INT))
 
 
 @lowers("MatMulInteger", types=int8.BYTES)
