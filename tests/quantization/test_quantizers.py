@@ -169,6 +169,51 @@ def test_edits_of_a_model() -> None:
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
 
 
+def test_gemms_share_weights() -> None:
+    """Between nodes, branches and outputs, transposed and not, biased and not: the same results as Gemms."""
+    for seed in range(40):
+        draw, numbers, count = Random(seed), np.random.default_rng(seed), iter(range(1000))
+        weights = [numpy_helper.from_array(numbers.normal(size=(3, 3)).astype(np.float32), f"w{n}")
+                   for n in range(2)]
+
+        def body(depth: int, x: str, draw: Random = draw, count: Any = count) -> tuple[list[Any], str]:
+            nodes = []
+            for _ in range(draw.randrange(1, 4)):
+                made = f"y{next(count)}"
+                if depth and draw.random() < 0.5:
+                    arms = {}
+                    for arm in ("then_branch", "else_branch"):
+                        inner, last = body(depth - 1, x)
+                        arms[arm] = helper.make_graph(
+                            inner, f"g{next(count)}", [],
+                            [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)])
+                    nodes.append(helper.make_node("If", ["c"], [made], **arms))
+                else:
+                    given = [x, draw.choice(["w0", "w1"]), *draw.choice([[], ["b"]])]
+                    nodes.append(helper.make_node("Gemm", given, [made], transB=draw.randrange(2)))
+                x = made
+            return nodes, x
+
+        nodes, last = body(2, "x")
+        told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 3])
+                for name in [last, *draw.choice([[], ["w0"]])]]
+        given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 3]),
+                 helper.make_tensor_value_info("b", TensorProto.FLOAT, [3]),
+                 helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
+        before = helper.make_model(helper.make_graph(nodes, "g", given, told, weights),
+                                   opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        edited = onnx_model.ONNXModel(onnx.ModelProto.FromString(before.SerializeToString()))
+        edited.replace_gemm_with_matmul()
+        assert "Gemm" not in str(edited.model)
+        for condition in (True, False):
+            feeds = {"x": numbers.normal(size=(3, 3)).astype(np.float32), "c": np.array(condition),
+                     "b": np.ones(3, np.float32)}
+            asked, found = (orthrus.InferenceSession(model.SerializeToString()).run(None, feeds)
+                            for model in (before, edited.model))
+            for a, b in zip(asked, found, strict=True):
+                np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-4)
+
+
 def test_nodes_are_sorted_as_their_values_arrive() -> None:
     """Without inputs first, then what reads given values by their names; the file's order is no matter."""
     for seed in range(40):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -278,7 +279,10 @@ class ONNXModel:
 
     def replace_gemm_with_matmul(self) -> None:
         """Write every Gemm without factors and transposed A as MatMul and Add, in inner graphs too."""
-        _split_gemms(self.model.graph, [])
+        read = Counter(name for graph in all_graphs(self.model.graph)
+                       for names in (*(node.input for node in graph.node), [v.name for v in graph.output])
+                       for name in names)
+        _split_gemms(self.model.graph, [], read, {})
 
     def remove_unused_constant(self) -> None:
         """Drop Constant nodes and initializers that nothing reads."""
@@ -357,14 +361,17 @@ class ONNXModel:
         return node
 
 
-def _split_gemms(graph: GraphProto, outer: list[GraphProto]) -> None:
+def _split_gemms(graph: GraphProto, outer: list[GraphProto], read: Mapping[str, int],
+                 turned: dict[str, GraphProto]) -> None:
+    """`read`: how often a name is read in all graphs; `turned`: the transposed tensors so far, and the
+    graph that each is made in."""
     path = [*outer, graph]
     nodes: list[NodeProto] = []
     for node in graph.node:
         for inner in subgraphs(node):
-            _split_gemms(inner, path)
+            _split_gemms(inner, path, read, turned)
         if node.op_type == "Gemm" and _plain_product(node):
-            nodes += _split_gemm(node, path)
+            nodes += _split_gemm(node, path, read, turned)
         else:
             nodes.append(node)
     copies = onnx.GraphProto(node=nodes)
@@ -372,20 +379,25 @@ def _split_gemms(graph: GraphProto, outer: list[GraphProto]) -> None:
     graph.node.extend(copies.node)
 
 
-def _split_gemm(node: NodeProto, path: list[GraphProto]) -> list[NodeProto]:
+def _split_gemm(node: NodeProto, path: list[GraphProto], read: Mapping[str, int],
+                turned: dict[str, GraphProto]) -> list[NodeProto]:
     made: list[NodeProto] = []
     second = node.input[1]
     transposed = first_named("transB", node.attribute)
     if transposed is not None and transposed.i:
         tensor = next((t for g in reversed(path) for t in g.initializer if t.name == second), None)
-        if tensor is not None and sum(second in n.input for g in path for n in g.node) == 1:
+        if tensor is not None and read[second] == 1:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).T.copy(), second))
             for values in (values for graph in path for values in (graph.input, graph.value_info)):
                 keep_only(values, lambda value: value.name != second)
         else:
             second += "_Transposed"
-            made.append(onnx.helper.make_node("Transpose", [node.input[1]], [second],
-                                              node.name and f"{node.name}_Transpose"))
+            while second in turned and all(turned[second] is not graph for graph in path):
+                second += "_again"  # made where this node does not see it
+            if second not in turned:
+                turned[second] = path[-1]
+                made.append(onnx.helper.make_node("Transpose", [node.input[1]], [second],
+                                                  node.name and f"{node.name}_Transpose"))
     biased = len(node.input) > 2 and bool(node.input[2])
     product = f"{node.output[0]}_MatMul" if biased else node.output[0]
     made.append(onnx.helper.make_node("MatMul", [node.input[0], second], [product],
