@@ -15,10 +15,17 @@ from typing import Any
 
 import numpy as np
 
-try:
-    import simdjson
-except ImportError:  # not for every Python
-    simdjson = None
+
+def _parser() -> Any:
+    """simdjson, which there is not for every Python."""
+    try:
+        import simdjson
+    except ImportError:
+        return None
+    return simdjson
+
+
+simdjson = _parser()
 
 LONG, FEW, ROW = 16384, 1024, 32
 """Bytes from which on a text is read here, its values beside the tensors' numbers at most, and the numbers in
