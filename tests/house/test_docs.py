@@ -29,8 +29,9 @@ HEADERS = sorted((ROOT / "src").rglob("*.h"))
 """Whose constants look like switches."""
 ABOUT = {"c.md": needs("C compiler"), "serving.md": needs("server libraries"), "ray.md": needs("Ray"),
          "dnnl.md": needs("oneDNN"), "iree.md": needs("IREE"), "spacemit.md": needs("SpaceMIT"),
-         "spacemit_estimate.md": needs("SpaceMIT"), "torch.md": needs("torch")}
-"""Pages about what may be missing."""
+         "spacemit_estimate.md": needs("SpaceMIT"), "torch.md": needs("torch"), "tools.md": pytest.mark.slow,
+         "scale.md": pytest.mark.slow}
+"""Pages about what may be missing, and those that take long."""
 
 DRIVER = """
 import linecache, sys
