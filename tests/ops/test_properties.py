@@ -189,6 +189,7 @@ def test_random_graphs(peer: Any) -> None:
     graphs(0, 120, peer)
 
 
+@pytest.mark.slow
 def test_random_graphs_saved(peer: Any, tmp_path: Path) -> None:
     graphs(5000, 60, peer, str(tmp_path))
 
