@@ -28,8 +28,9 @@ PROVIDER_LINES = 50
 HEADERS = sorted((ROOT / "src").rglob("*.h"))
 """Whose constants look like switches."""
 ABOUT = {"c.md": [needs("C compiler"), pytest.mark.slow], "serving.md": needs("server libraries"),
-         "ray.md": needs("Ray"), "dnnl.md": needs("oneDNN"), "iree.md": needs("IREE"), "spacemit.md": needs("SpaceMIT"),
-         "spacemit_estimate.md": needs("SpaceMIT"), "torch.md": needs("torch"),
+         "ray.md": needs("Ray"), "dnnl.md": needs("oneDNN"), "iree.md": needs("IREE"),
+         "spacemit.md": needs("SpaceMIT"), "spacemit_estimate.md": needs("SpaceMIT"),
+         "torch.md": needs("torch"),
          **dict.fromkeys(("tools.md", "scale.md", "distributed.md", "CONTRIBUTING.md"), pytest.mark.slow)}
 """Pages about what may be missing, and those that take long."""
 
