@@ -119,10 +119,11 @@ def making() -> Iterator[None]:
         with _lock:
             _making = max(_making - 1, 0)
             if not _making and _collects:
-                if _aged < _AGED and not gc.get_freeze_count():
+                if _aged < _AGED:
                     _aged += 1
-                    gc.freeze()
-                    gc.unfreeze()
+                    if not gc.get_freeze_count():  # which goes through all of it
+                        gc.freeze()
+                        gc.unfreeze()
                 gc.enable()
 
 

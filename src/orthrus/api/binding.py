@@ -292,7 +292,7 @@ def _failed(error: Exception) -> RuntimeError:
 
 def _check(name: str, bound: Any, kind: Any, shape: Sequence[Any] | None = None, dtype: Any = None) -> None:
     """Raise RuntimeError where memory bound to an output does not fit what the output is declared, or
-    became."""
+    became. One that is declared a scalar may become anything, as an input may be fed anything then."""
     from ..ir import TensorType, element_of
 
     if not hasattr(bound, "dtype") or not isinstance(kind, TensorType):
@@ -303,7 +303,7 @@ def _check(name: str, bound: Any, kind: Any, shape: Sequence[Any] | None = None,
                            f"{element_of(bound.dtype).text})) , expected: (tensor({element_of(dtype).text}))")
     if isinstance(bound, np.ndarray) and not bound.flags.writeable:
         raise RuntimeError(f"Error in execution: the memory bound to output {name} is read-only")
-    expected = shape if shape is not None else kind.shape
+    expected = shape if shape is not None else kind.shape or None
     if expected is None:
         return
     if len(expected) != bound.ndim:

@@ -44,11 +44,10 @@ def op(name: str, *, version: int = 1, types: Mapping[str, Sequence[str]] | None
     domain, op_type = _parsed(name)
 
     def decorate(body: Callable[..., Any]) -> Any:
-        from .. import ops
         from ..ops import define
 
         key = (domain, op_type, version)
-        known = [o for o in ops.defined() if (o.domain, o.name, o.since) == key]
+        known = [o for o in define.versions(domain, op_type) if o.since == version]
         if known and not (replace or key in _ours):
             raise ValueError(f"{name} version {version} is defined already; pass replace=True to take its "
                              "place")
@@ -86,11 +85,10 @@ def unregister_op(name: str) -> None:
 
 def _forget(key: tuple[str, str, int]) -> None:
     """Take one definition out of its operator's row, and put the others back."""
-    from .. import ops
     from ..ops import define
 
     domain, op_type, version = key
-    others = [o for o in ops.defined() if (o.domain, o.name) == (domain, op_type) and o.since != version]
+    others = [o for o in define.versions(domain, op_type) if o.since != version]
     define.forget(domain, op_type)
     for other in others:
         define._register(other)

@@ -15,7 +15,6 @@ from ..codegen.write.trace import trace
 from ..ir import Graph, No, Node, TensorType, Value
 from ..kernels import convex_groups
 from ..ops.tensor.movement import VIEWS
-from . import rules as _rules  # noqa: F401
 from .contents import Contents, contents, derives
 from .lower import RULES, RuleSet
 

@@ -26,6 +26,7 @@ from ..ops.tensor.movement import VIEWS
 from .interpret import by_definition
 from .numbers import with_numbers
 from .pending import Emit, Lazy, Out, Pending, Source
+from .pieces import in_pieces
 from .rule_sets import BOTH, GPU_RULES, RULES, Rule, RuleSet, lowers, varied
 from .step import KernelStep
 from .tensor import (
@@ -188,6 +189,11 @@ class Lowering:
         return value is not None and (value in self.host or value in self.later or (
             value.const is not None and value not in self.env and isinstance(value.const, np.ndarray)))
 
+    def dequantized(self, *values: Value | None) -> bool:
+        """Whether one of `values` may stand for a quantized tensor."""
+        return any(v is not None and (v in self.codes or (
+            v.node is not None and v.node.op_type == "DequantizeLinear")) for v in values)
+
     def number(self, value: Value) -> Any:
         """The only element of `value`, where kernels may be made for it."""
         known = self.known(value)
@@ -344,6 +350,9 @@ class Lowering:
         if isinstance(tree, No):
             return tree
         shape = joint_shape(*[lazy.shape for lazy in lazies])
+        if len(inputs) > self.large:
+            inputs, tree = in_pieces(self, inputs, tree, self.large // 2)
+            lazies = [self.lazy(v) for v in inputs]
         if not 0 <= math.prod(shape) * BYTES[tree.dtype] <= self.most:
             bounded((*shape, BYTES[tree.dtype]), np.uint8)
         sources: list[tuple[Source, int]] = []
@@ -481,7 +490,10 @@ class Lowering:
         self.env[value] = result
 
     def _apply(self, node: Node) -> Any:
-        rule = self.rules.get((node.domain, node.op_type))
+        rule = None
+        if not node.domain and self.dequantized(*node.inputs):
+            rule = self.rules.on_bytes.get(node.op_type)
+        rule = rule or self.rules.get((node.domain, node.op_type))
         if rule is not None:
             return rule(self, node)
         op = node.op

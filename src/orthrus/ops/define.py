@@ -19,23 +19,21 @@ same name. An older form stands beside the newest under its name and first versi
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import math
-import os
-import pkgutil
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
+from ..index import Index
 from ..ir import HALF, ElementType, TensorType, Type, Value
 from ..limits import HARMLESS, bounded
-from ..locks import rlock
 from ..shapes.axes import normalized as normalized
 from ..shapes.axes import normalized_axis as normalized_axis
 from . import functions
+from .index import DEFINITIONS
 
 FLOATS = ("float", "double", "float16", "bfloat16")
 SIGNED = ("int8", "int16", "int32", "int64")
@@ -49,8 +47,7 @@ _PIECE = 1 << 23
 REQUIRED = object()
 _RUNTIME = ("n_outputs", "rng")
 _registry: dict[tuple[str, str], list[Op]] = {}
-_NOT_FAMILIES = {"define", "functions", "schema", "infer", "contents", "shape_types"}
-_complete, _reads, _reading = False, list[str](), rlock()
+INDEX = Index(__name__.rpartition(".")[0], DEFINITIONS)
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 Samples: TypeAlias = "Iterator[tuple[list[Any], dict[str, Any]]]"
@@ -205,6 +202,12 @@ class Op:
         return self.body.__module__.startswith(__name__.rpartition(".")[0])
 
     @property
+    def modules(self) -> set[str]:
+        """The modules that say it: its body, and its rules."""
+        parts = (self.body, self._infer, self._prepare, self._samples)
+        return {part.__module__ for part in parts if part is not None}
+
+    @property
     def inferable(self) -> bool:
         """Whether the definition has its own type rule; else ONNX's schema gives it."""
         return self._infer is not None
@@ -323,18 +326,8 @@ def _narrow(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def families() -> None:
-    """Read the modules beside and below this one, once: each defines a family of operators."""
-    global _complete
-    if _complete:
-        return
-    with _reading:
-        if not _complete and not _reads:
-            package = __name__.rpartition(".")[0]
-            _reads.append(package)
-            for module in pkgutil.walk_packages([os.path.dirname(__file__)], f"{package}."):
-                if module.name.removeprefix(f"{package}.") not in _NOT_FAMILIES:
-                    importlib.import_module(module.name)
-            _complete = True
+    """Read every module that defines operators."""
+    INDEX.read_all()
 
 
 def foreign() -> set[tuple[str, str]]:
@@ -344,7 +337,7 @@ def foreign() -> set[tuple[str, str]]:
 
 def _register(op: Op) -> Op:
     if not op.own:
-        families()
+        INDEX.read((op.domain, op.name))
     family = _registry.setdefault((op.domain, op.name), [])
     if any(o.since == op.since for o in family):
         raise ValueError(f"{op!r} is defined twice")
@@ -438,6 +431,7 @@ def reduction(**options: Any) -> Callable[[Callable[..., Any]], Op]:
                     given = [] if axes is None else [np.array(axes, np.int64)]
                     yield [random_array(rng, shape, dtype), *given], {"keepdims": keepdims}
 
+        by_input.__module__ = by_attribute.__module__ = body.__module__
         newest = Op(by_input, name=body.__name__, since=axes_input_since, widen=True, result="same",
                     **options)
         older = Op(by_attribute, name=body.__name__, since=1, widen=True, result="same", **options)
@@ -462,8 +456,13 @@ def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -
 
 def find(domain: str, name: str, version: int) -> Op | None:
     """The definition that serves schema version `version`, or None."""
-    families()
-    return next((o for o in reversed(_registry.get((domain, name), ())) if o.since <= version), None)
+    return next((o for o in reversed(versions(domain, name)) if o.since <= version), None)
+
+
+def versions(domain: str, name: str) -> Sequence[Op]:
+    """Every definition of an operator, the oldest form first."""
+    INDEX.read((domain, name))
+    return _registry.get((domain, name), ())
 
 
 def defined() -> Iterable[Op]:
@@ -474,5 +473,5 @@ def defined() -> Iterable[Op]:
 
 def forget(domain: str, name: str) -> None:
     """Take every definition of an operator away; tests and unregistering users' operators use it."""
-    families()
+    INDEX.read((domain, name))
     _registry.pop((domain, name), None)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ..errors import Unfit
@@ -179,6 +178,8 @@ def wrapped(x: np.ndarray, dtype: Any) -> np.ndarray:
     dtype = np.dtype(dtype)
     if dtype.kind in "iu":
         return x.astype(dtype, copy=False)
+    import ml_dtypes
+
     bits = ml_dtypes.iinfo(dtype).bits
     low = x.astype(np.int8) << np.int8(8 - bits)
     signed = ml_dtypes.iinfo(dtype).min < 0

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .. import knobs
 from ..ir import Graph, verify
@@ -21,22 +21,10 @@ from ..ops.schema import newest_opset
 from . import cleanup, folding
 from .dimensions import Dimensions
 from .dump import Graphs
-from .pattern import Rule
+from .pattern import Listed, Rule
 from .rewrite import Entry, Settings, Work, bodies_below
-from .rules import (
-    activation,
-    arithmetic,
-    attention,
-    classical,
-    convolution,
-    diffusion,
-    linear,
-    movement,
-    normalization,
-    rotary,
-    spelled,
-    upgrade,
-)
+from .rules import upgrade
+from .rules.index import LISTS
 
 __all__ = ["PASSES", "Entry", "Pass", "Settings", "at", "optimize", "run_passes", "unused"]
 
@@ -68,18 +56,25 @@ def at(level: int, *what: Rule | Callable[[Work], int]) -> list[Pass]:
     return [Pass(level, it, row) for it in what]
 
 
+def _of(lists: str) -> Iterator[Rule]:
+    """The rules of lists, named by module and name."""
+    for each in lists.split():
+        module = each.partition(".")[0]
+        yield from (Listed(name, f"{__name__}.rules.{module}", text) for name, text in LISTS[each])
+
+
 PASSES: tuple[Pass, ...] = (
     *at(0, upgrade.upgrade_old_forms),
     *at(1, cleanup.drop_dead_nodes, folding.fold_shapes, folding.fold_constants, folding.fold_branches,
          cleanup.drop_identity, cleanup.merge_common_subexpressions),
-    *at(1, *movement.BASIC, *arithmetic.BASIC, *convolution.BASIC, *linear.BASIC),
+    *at(1, *_of("movement.BASIC arithmetic.BASIC convolution.BASIC linear.BASIC")),
     *at(1, cleanup.drop_unused_initializers),
-    *at(2, *movement.EXTENDED, *diffusion.EXTENDED),
-    *at(2, *activation.EXTENDED, *normalization.EXTENDED, *normalization.GROUPS),
-    *at(2, *rotary.EXTENDED, *attention.EXTENDED),
-    *at(2, *linear.EXTENDED, *normalization.LAST, *arithmetic.EXTENDED, *classical.EXTENDED),
-    *at(2, *spelled.EXTENDED),
-    *at(3, *movement.LAYOUT),
+    *at(2, *_of("movement.EXTENDED diffusion.EXTENDED")),
+    *at(2, *_of("activation.EXTENDED normalization.EXTENDED normalization.GROUPS")),
+    *at(2, *_of("rotary.EXTENDED attention.EXTENDED")),
+    *at(2, *_of("linear.EXTENDED normalization.LAST arithmetic.EXTENDED classical.EXTENDED")),
+    *at(2, *_of("spelled.EXTENDED")),
+    *at(3, *_of("movement.LAYOUT")),
 )
 
 

@@ -101,8 +101,10 @@ def _dropout(node: Node) -> Value | None:
 
 
 def _cast(node: Node) -> Value | None:
+    """One that makes an output stays, as in what onnxruntime saves."""
     x = node.inputs[0]
-    return x if x is not None and x.elem is not None and x.elem == node.attrs.get("to") else None
+    same = x is not None and x.elem is not None and x.elem == node.attrs.get("to")
+    return x if same and not node.output.graph_outputs else None
 
 
 def _reshape(node: Node) -> Value | None:
@@ -254,11 +256,12 @@ _SAME: dict[str, Callable[[Node], Value | None]] = {
 def merge_common_subexpressions(work: Work) -> int:
     """One node for all that apply the same operator to the same values, equal constants among them; one
     initializer for equal constants of a few elements."""
-    count = _merge_constants(work)
+    apart = work.settings is not None and work.settings.weights_apart
+    count = _merge_constants(work, apart)
     seen: dict[Any, Node] = {}
     contents: dict[Value, Any] = {}
     for node in work.graph.nodes:
-        key = _key(node, contents)
+        key = _key(node, contents, apart)
         if key is None or node in work.removed:
             continue
         first = seen.setdefault(key, node)
@@ -283,7 +286,7 @@ def merge_common_subexpressions(work: Work) -> int:
     return count
 
 
-def _merge_constants(work: Work) -> int:
+def _merge_constants(work: Work, apart: bool) -> int:
     seen: dict[Any, Value] = {}
     count = 0
     inputs = set(work.graph.inputs)
@@ -293,6 +296,7 @@ def _merge_constants(work: Work) -> int:
             not isinstance(array, np.ndarray)
             or array.dtype == object
             or array.size > _SHARED_ELEMENTS
+            or (apart and _is_weight(array))
             or value in inputs
             or value.graph_outputs
         ):
@@ -309,14 +313,18 @@ def _merge_constants(work: Work) -> int:
 _APART = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
+def _is_weight(array: np.ndarray) -> bool:
+    return array.size > 1 and array.dtype.kind not in "biuO"
+
+
 def _content(array: np.ndarray) -> Any:
     """What makes two arrays equal."""
     return array.dtype, array.shape, array.tobytes()
 
 
-def _key(node: Node, contents: dict[Value, Any]) -> Any:
+def _key(node: Node, contents: dict[Value, Any], apart: bool) -> Any:
     """What makes two nodes equal; None for a node that must stay itself. `contents`: by which constants were
-    told apart so far."""
+    told apart so far. `apart`: equal weights are not the same."""
     op = node.op
     if op is None or "rng" in op.runtime or node.op_type in _APART or not node.inputs:
         return None
@@ -326,14 +334,15 @@ def _key(node: Node, contents: dict[Value, Any]) -> Any:
         return None
     present = tuple(v is not None for v in node.outputs)
     given = tuple(id(v) if v is None or not isinstance(v.const, np.ndarray) else contents.get(v) or
-                  contents.setdefault(v, _frozen_constant(v)) for v in node.inputs)
+                  contents.setdefault(v, _frozen_constant(v, apart)) for v in node.inputs)
     return node.domain, node.op_type, node.version, given, attrs, present
 
 
-def _frozen_constant(value: Value) -> Any:
+def _frozen_constant(value: Value, apart: bool) -> Any:
     """A small constant by its elements, another by its place."""
     array = value.const
-    return id(value) if array.dtype == object or array.nbytes > _SHARED_BYTES else _content(array)
+    own = array.dtype == object or array.nbytes > _SHARED_BYTES or (apart and _is_weight(array))
+    return id(value) if own else _content(array)
 
 
 def _frozen(value: Any) -> Any:

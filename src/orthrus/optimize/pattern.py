@@ -15,18 +15,19 @@ unless the rule says `shared=True` or the pattern keeps it with `op.keep`.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Container, Iterable
-from dataclasses import field
+import functools
+from collections.abc import Callable, Container, Iterator
+from importlib import import_module
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ..ir import Node, Value
 from ..records import dataclass
 
 Kind = tuple[str, str]
+Root = tuple[Kind, frozenset[Kind]]
+"""An operator, and those of which each must have made one of its inputs."""
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean",
                          "BitwiseAnd", "BitwiseOr", "BitwiseXor"})
 
@@ -94,28 +95,69 @@ class Template:
     needs: frozenset[Kind]
 
 
-@dataclass(eq=False)
 class Rule:
     """Patterns and the function that builds their replacement."""
 
-    name: str
-    templates: tuple[Template, ...]
-    build: Callable[..., Any]
-    shared: bool = False
-    parameters: tuple[str, ...] = ()
-    doc: str = field(default="", repr=False)
+    def __init__(self, name: str, templates: tuple[Template, ...], build: Callable[..., Any],
+                 shared: bool = False, parameters: tuple[str, ...] = ()) -> None:
+        self.name, self.templates, self.build = name, templates, build
+        self.shared, self.parameters = shared, parameters
 
-    @property
-    def kinds(self) -> set[Kind]:
-        return {t.root.kind for t in self.templates}
+    def __repr__(self) -> str:
+        return f"<rule {self.name}>"
+
+    def roots(self) -> Iterator[Root]:
+        """What each template's root is, and what it needs."""
+        return ((t.root.kind, t.needs) for t in self.templates)
+
+
+class Listed(Rule):
+    """A rule of a module that is imported when a node could be its root. `text`: as `listed` has it."""
+
+    def __init__(self, name: str, module: str, text: str) -> None:
+        self.name, self._module, self._text = name, module, text
+
+    @functools.cached_property
+    def rule(self) -> Rule:
+        """The rule itself."""
+        found: Rule = getattr(import_module(self._module), self.name)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.rule, name)
+
+    def roots(self) -> Iterator[Root]:
+        for word in self._text.split():
+            kinds, _, needs = word.partition("<")
+            needed = frozenset(map(_kind, needs.split(",") if needs else ()))
+            yield from ((_kind(each), needed) for each in kinds.split("|"))
+
+
+def listed(rule: Rule) -> str:
+    """The roots of a rule's templates, in order: operators, those of one row of templates with `|` between,
+    and behind `<` what they need."""
+    rows: list[tuple[list[str], str]] = []
+    for kind, needed in rule.roots():
+        needs = ",".join(sorted("::".join(each).removeprefix("::") for each in needed))
+        if not rows or rows[-1][1] != needs:
+            rows.append(([], needs))
+        rows[-1][0].append("::".join(kind).removeprefix("::"))
+    return " ".join("|".join(kinds) + ("<" + needs if needs else "") for kinds, needs in rows)
+
+
+def _kind(text: str) -> Kind:
+    domain, _, name = text.rpartition("::")
+    return domain, name
 
 
 def templates(*patterns: Callable[..., Any]) -> tuple[Template, ...]:
     """What patterns written as functions say; each may be a list of alternatives."""
     found: list[Template] = []
     for pattern in patterns:
-        parameters = list(inspect.signature(pattern).parameters.values())[1:]
-        made = pattern(_Patterns(), *(Variable(p.name, p.default is None) for p in parameters))
+        names, optional = _parameters(pattern)
+        made = pattern(_Patterns(), *(Variable(name, name in optional) for name in names))
         for root in made if isinstance(made, list) else [made]:
             assert isinstance(root, Apply), "the root of a pattern is an operator"
             found.append(Template(root, frozenset(p.kind for p in root.inputs if isinstance(p, Apply))))
@@ -127,9 +169,15 @@ def rule(*patterns: Callable[..., Any], shared: bool = False) -> Callable[[Calla
     wanted = templates(*patterns)
 
     def decorate(build: Callable[..., Any]) -> Rule:
-        parameters = tuple(inspect.signature(build).parameters)[1:]
-        return Rule(build.__name__, wanted, build, shared, parameters, inspect.getdoc(build) or "")
+        return Rule(build.__name__, wanted, build, shared, _parameters(build)[0])
     return decorate
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of a function's parameters but the first, and of those that have a default."""
+    code = function.__code__
+    names, count = code.co_varnames[:code.co_argcount], len(function.__defaults__ or ())
+    return names[1:], names[len(names) - count:]
 
 
 class Match:
@@ -335,14 +383,25 @@ def close(found: float, wanted: float, dtype: Any) -> bool:
     dtype = np.dtype(dtype)
     if dtype.kind in "iub":
         return False
-    tolerance = (0.55 if dtype.itemsize < 4 else 8) * float(ml_dtypes.finfo(dtype).eps)
+    if dtype.kind == "f":
+        eps = float(np.finfo(dtype).eps)
+    else:
+        import ml_dtypes
+
+        eps = float(ml_dtypes.finfo(dtype).eps)
+    tolerance = (0.55 if dtype.itemsize < 4 else 8) * eps
     return abs(found - wanted) <= tolerance * abs(wanted)
 
 
-def index(rules: Iterable[Rule]) -> dict[Kind, list[tuple[Rule, Template]]]:
+Table = dict[Kind, list[tuple[Rule, frozenset[Kind], int]]]
+"""By the operator at their root: templates, as a rule, what they need and which of the rule's they are."""
+
+
+@functools.lru_cache(maxsize=64)
+def index(rules: tuple[Rule, ...]) -> Table:
     """The templates by the operator at their root, in the order of the rules."""
-    table: dict[Kind, list[tuple[Rule, Template]]] = {}
+    table: Table = {}
     for it in rules:
-        for template in it.templates:
-            table.setdefault(template.root.kind, []).append((it, template))
+        for at, (kind, needs) in enumerate(it.roots()):
+            table.setdefault(kind, []).append((it, needs, at))
     return table

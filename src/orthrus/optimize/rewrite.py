@@ -19,7 +19,7 @@ from ..limits import Limits
 from ..ops import define, infer, schema
 from ..records import dataclass
 from . import pattern as patterns
-from .pattern import Match, Rule, Template
+from .pattern import Match, Rule
 
 _DECLINES = 20
 _REWRITES_IN_PLACE = 16
@@ -51,9 +51,11 @@ class Missing(Exception):
 
 class Settings:
     """What those who run passes tell the rules, which find it as `op.settings`. `loose_masks`: whether an
-    operator may give 0 in the place of parts that give NaN where a mask excludes every key."""
+    operator may give 0 in the place of parts that give NaN where a mask excludes every key. `weights_apart`:
+    whether float vectors and tables that happen to be equal stay constants of their own."""
 
     loose_masks: ClassVar[bool] = False
+    weights_apart: ClassVar[bool] = False
 
     def refusal(self, domain: str, name: str, inputs: Sequence[Any]) -> str | None:
         """Why no rule may make this operator; None where it may."""
@@ -284,7 +286,7 @@ class Work:
 
     def run_rules(self, rules: list[Rule]) -> int:
         """One walk over the graph; at each node the rules in their order, and again on what they built."""
-        table = patterns.index(rules)
+        table = patterns.index(tuple(rules))
         if not any((n.domain, n.op_type) in table for n in self.graph.nodes):
             return 0
         total, out = 0, list[Node]()
@@ -306,19 +308,17 @@ class Work:
         self.graph.nodes = out
         return total
 
-    def _rewrite(
-        self, node: Node, table: dict[patterns.Kind, list[tuple[Rule, Template]]]
-    ) -> list[Node] | None:
+    def _rewrite(self, node: Node, table: patterns.Table) -> list[Node] | None:
         """The nodes that take the place of `node`, or None where no rule applies."""
         candidates = table.get((node.domain, node.op_type))
         if not candidates:
             return None
         kinds = {(v.node.domain, v.node.op_type) for v in node.inputs if v is not None and v.node is not None}
-        for it, template in candidates:
-            if not template.needs <= kinds:
+        for it, needs, at in candidates:
+            if not needs <= kinds:
                 continue
             start = time.perf_counter()
-            match = patterns.find(template, node, self.own, it.shared)
+            match = patterns.find(it.templates[at], node, self.own, it.shared)
             made = self._build(it, node, match) if match is not None else None
             self.entries[it.name].seconds += time.perf_counter() - start
             if made is not None:

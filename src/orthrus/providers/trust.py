@@ -23,8 +23,7 @@ KEY = "ep.context_trust"
 SIGN = "ep.context_sign"
 
 _DOMAIN = b"orthrus: a compiled part, 1\0"
-_PUBLIC = re.compile(r"[0-9a-fA-F]{64}\Z")
-_SIGNATURE = re.compile(r"[0-9a-f]{128}\Z")
+_PUBLIC, _SIGNATURE = r"[0-9a-fA-F]{64}\Z", r"[0-9a-f]{128}\Z"
 _CURE = (f"for a file that you trust as you would a shared library: InferenceSession(..., trust=True), or "
          f"{KEY}=1; for parts signed by somebody you trust, the public key in its place; else use the model "
          "that this one was compiled from")
@@ -45,7 +44,7 @@ class Trust:
         if text in ("", "0", "1"):
             return cls(text == "1")
         words = [word.strip() for word in text.split(",")]
-        if not all(map(_PUBLIC.match, words)):
+        if not all(re.match(_PUBLIC, word) for word in words):
             raise InvalidArgument(f"the value of configuration key {KEY!r} cannot be read", found=text[:200],
                                   expected="1, 0, or public keys of 64 hexadecimal digits each, separated by "
                                   "commas", cure="orthrus key FILE shows the public key of a private one")
@@ -63,7 +62,7 @@ class Trust:
         """Raises Fail for a part that is not trusted."""
         if self.everything:
             return
-        if not _SIGNATURE.match(stored.signature):
+        if not re.match(_SIGNATURE, stored.signature):
             raise Fail("a compiled part is not signed, and only signed ones are trusted", node=node,
                        found=stored.signature[:200] or "no signature",
                        expected=f"the signature of a key in {KEY}",

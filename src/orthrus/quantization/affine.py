@@ -274,6 +274,12 @@ def quantized_tensor(values: np.ndarray, kind: int, name: str) -> TensorProto:
     return TensorProto(name=name, data_type=kind, dims=values.shape, raw_data=raw)
 
 
+def listed_tensor(values: np.ndarray, kind: int, name: str) -> TensorProto:
+    """A tensor that holds its values in the field of its type and not as bytes, as onnxruntime's scales and
+    zero points do: programs read `float_data` and `int32_data` of them."""
+    return onnx.helper.make_tensor(name, kind, values.shape, values.ravel().tolist())
+
+
 def along(values: np.ndarray, axis: int, shape: tuple[int, ...], block_size: int = 0) -> np.ndarray:
     """Scales or zero points per channel (one dimension) or block (the tensor's), broadcast to its shape."""
     if block_size:

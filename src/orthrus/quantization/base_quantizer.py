@@ -21,6 +21,7 @@ from .affine import (
     compute_scale_zp,
     compute_scale_zp_float8,
     get_qmin_qmax_for_qType,
+    listed_tensor,
     quantize_nparray,
     quantized_tensor,
     snap_zero_point_to_uint8,
@@ -357,9 +358,8 @@ class BaseQuantizer:
                        axis: int | None, keep_float_weight: bool) -> tuple[str, str, str]:
         name, dims = weight.name, [] if axis is None else [weight.dims[axis]]
         names = f"{name}{TENSOR_NAME_QUANT_SUFFIX}", f"{name}_zero_point", f"{name}_scale"
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(weight.data_type)
-        self.put_initializer(numpy_helper.from_array(scale.astype(dtype).reshape(dims), names[2]))
-        self.put_initializer(quantized_tensor(zero.reshape(dims), kind, names[1]))
+        self.put_initializer(listed_tensor(scale.reshape(dims), weight.data_type, names[2]))
+        self.put_initializer(listed_tensor(zero.reshape(dims), kind, names[1]))
         if not keep_float_weight:
             data = tensor_proto_to_array(weight)
             if axis is not None:
@@ -393,10 +393,12 @@ class BaseQuantizer:
             _log.warning("the bias %s leaves int32: its scale is too small", bias_name)
         counts = np.clip(np.nan_to_num(counts, nan=0.0), float(_INT32.min), float(_INT32.max))
         scales = np.asarray(steps, bias.dtype).reshape(-1)
-        zeros = np.zeros(scales.size if scales.size > 1 else (), np.int32)
         self.put_initializer(numpy_helper.from_array(counts.astype(np.int32).reshape(bias.shape), name))
         self.put_initializer(numpy_helper.from_array(scales, scale_name))
-        self.put_initializer(numpy_helper.from_array(zeros, zero_name))
+        if scales.size > 1:
+            self.put_initializer(numpy_helper.from_array(np.zeros(scales.size, np.int32), zero_name))
+        else:
+            self.put_initializer(onnx.helper.make_tensor(zero_name, TensorProto.INT32, [], [0]))
         return name, scale_name, zero_name, scales, DEQUANT_OP_NAME, self.weight_qType
 
     def adjust_tensor_ranges(self) -> None:

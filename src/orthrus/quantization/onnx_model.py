@@ -388,8 +388,11 @@ def _split_gemm(node: NodeProto, path: list[GraphProto], read: Mapping[str, int]
         tensor = next((t for g in reversed(path) for t in g.initializer if t.name == second), None)
         if tensor is not None and read[second] == 1:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).T.copy(), second))
-            for values in (values for graph in path for values in (graph.input, graph.value_info)):
-                keep_only(values, lambda value: value.name != second)
+            for scope in path:
+                keep_only(scope.input, lambda value: value.name != second)
+                for value in scope.value_info:
+                    if value.name == second:
+                        value.type.tensor_type.shape.dim.reverse()
         else:
             second += "_Transposed"
             while second in turned and all(turned[second] is not graph for graph in path):

@@ -17,8 +17,8 @@ from onnx import ModelProto, NodeProto, TensorProto
 from ..records import dataclass
 from .affine import (
     compute_scale_zp_blocked,
+    listed_tensor,
     quantize_onnx_initializer,
-    quantized_tensor,
     tensor_proto_to_array,
 )
 from .base_quantizer import FLOATS, BaseQuantizer, QuantizationParams, naming, widened_weight_scale
@@ -537,10 +537,10 @@ class QDQQuantizer(BaseQuantizer):
     def _make_scale_zp_initializers(self, param_name: str, quant_params: QuantizationParams,
                                     init_name_suffix: str = "") -> QDQScaleZpInitializers:
         """Add the tensors of a scale and a zero point."""
-        zero, scale = quant_params["zero_point"], quant_params["scale"]
+        zero, scale = (np.asarray(quant_params[what]) for what in ("zero_point", "scale"))
         names = [f"{param_name}_{what}{init_name_suffix}" for what in ("zero_point", "scale")]
-        tensors = (quantized_tensor(np.asarray(zero), quant_params["quant_type"], names[0]),
-                   onnx.numpy_helper.from_array(np.asarray(scale), names[1]))
+        tensors = (listed_tensor(zero, quant_params["quant_type"], names[0]),
+                   listed_tensor(scale, onnx.helper.np_dtype_to_tensor_dtype(scale.dtype), names[1]))
         for tensor in tensors:
             if tensor.name not in self.initializers:
                 self.put_initializer(tensor)

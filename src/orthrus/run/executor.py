@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +20,9 @@ from ..limits import Deadline, Limits, held, over, using
 from ..locks import lock
 from ..plan import TRASH, Call, Code
 from ..processors import usable
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 _ndarray, _text = np.ndarray, np.dtype(object)
 LONG = 3600.0
@@ -178,6 +180,8 @@ class ParallelExecutor:
             if self._closed:
                 raise _closed()
             if self._pool is None:
+                from concurrent.futures import ThreadPoolExecutor
+
                 self._pool = ThreadPoolExecutor(self.threads, "orthrus-inter-op")
             return self._pool
 
@@ -200,6 +204,8 @@ class ParallelExecutor:
 
     def _first_error(self, code: Code, slots: list[Any], context: Context) -> BaseException | None:
         """Run `code`; answers what the first step to fail raised, once no step is running."""
+        from concurrent.futures import FIRST_COMPLETED, wait
+
         waits, readers = _dependencies(code)
         ready = [i for i, count in enumerate(waits) if not count]
         readers_left = [0] * len(slots)
@@ -207,7 +213,8 @@ class ParallelExecutor:
             for s in set(entry[4].reads):
                 readers_left[s] += 1
         freeable = {s for entry in code for s in entry[3]}
-        pool, running = self.pool(), dict[Future[None], int]()
+        pool = self.pool()
+        running: dict[Future[None], int] = {}
         error: BaseException | None = None
         room, lanes = context.room, thread_lanes()
         while ready or running:

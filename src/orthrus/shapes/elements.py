@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,6 +22,7 @@ from .expression import (
     ceiling,
     floor,
     floor_div,
+    fractional,
     greatest,
     least,
     natural,
@@ -82,11 +82,11 @@ def _held(value: Any) -> bool:
     """Whether a tensor can hold an element, as far as that is known, and it is written in its one way."""
     if type(value) is int:
         return -_INT64 <= value < _INT64
-    return not isinstance(value, Fraction) or value.denominator != 1
+    return not fractional(value) or value.denominator != 1
 
 
 def _kept(value: Any) -> Any:
-    value = number(value) if isinstance(value, Fraction) else value
+    value = number(value) if fractional(value) else value
     return value if _held(value) else None
 
 

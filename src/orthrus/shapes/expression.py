@@ -14,11 +14,13 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
-from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..records import dataclass
 from .polynomial import Form, Monomial, added, divided, floored, ratio, times
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 INFINITY = math.inf
 _TERMS = 48
@@ -129,8 +131,17 @@ class Expr:
 
 def number(value: Any) -> int | Fraction:
     """What any number is exactly."""
+    if type(value) is int:
+        return value
+    from fractions import Fraction
+
     made = Fraction(value)
     return int(made) if made.denominator == 1 else made
+
+
+def fractional(value: Any) -> bool:
+    """Whether it is a Fraction; their module is imported where one is made."""
+    return type(value).__module__ == "fractions"
 
 
 @functools.lru_cache(1 << 12)
@@ -143,7 +154,7 @@ def whole(value: Dim) -> bool:
     """Whether it is a whole number whatever the names stand for."""
     if isinstance(value, Expr):
         return all(c.denominator == 1 for c in value.terms.values())
-    return not isinstance(value, Fraction) or value.denominator == 1
+    return not fractional(value) or value.denominator == 1
 
 
 def symbols(value: Dim) -> set[Symbol]:
@@ -291,7 +302,7 @@ def _made(terms: Form) -> Any:
 def _terms(value: Dim) -> Form:
     if isinstance(value, Expr):
         return value.terms
-    if not isinstance(value, int | Fraction):
+    if not isinstance(value, int) and not fractional(value):
         raise TypeError(f"{value!r} is no dimension")
     return {(): value} if value else {}
 

@@ -44,7 +44,7 @@ def _expand(f: Facts) -> Shapes:
 def _reshape(f: Facts) -> Shapes:
     told: list[Dim | None] = f.vector(1) if f.has(1) else list(f.attribute("shape") or [])
     x = f.shapes[0]
-    out = list(told)
+    out, copied = list(told), set[int]()
     for i, d in enumerate(told):
         if isinstance(d, int) and d < -1 or x is not None and d == 0 and i >= len(x):
             raise ValueError(f"{d} at {i} is no dimension to reshape to")
@@ -52,13 +52,15 @@ def _reshape(f: Facts) -> Shapes:
             out[i] = None
         elif d == 0 and not f.attribute("allowzero"):
             out[i] = x[i] if x is not None else None
+            copied.add(i)
         elif bounds(d)[0] < 0:
             out[i] = None
     left = [i for i, d in enumerate(out) if d is None]
     if told.count(-1) > 1:
         raise ValueError("-1 stands for two dimensions")
     if len(left) == 1 and x is not None:
-        out[left[0]] = _remaining(x, [d for d in out if d is not None])
+        out[left[0]] = _remaining(*([d for i, d in enumerate(dims) if i not in copied and d is not None]
+                                    for dims in (x, out)))
     return [out]
 
 

@@ -18,16 +18,16 @@ _EXACT = 1 << 8
 """Numerators of scales whose product with a length of up to 2**16 float32 holds."""
 
 
-def _window(size: Dim, k: Any, stride: int, dilation: int, begin: int, end: int, auto: str,
+def fitting(size: Dim, k: Any, stride: int, dilation: int, begin: int, end: int, auto: str,
             up: bool = False) -> Any:
-    """How many windows fit, as for Conv and the pools; `up`: ceil_mode."""
+    """How many windows fit, as for Conv and the pools: none over nothing; `up`: ceil_mode."""
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         return ceil_div(size, stride)
     if auto == "VALID":
         begin = end = 0
     room = size + begin + end - (k - 1) * dilation - 1
     if isinstance(room, int) and room < 0:
-        return 1 - -room // stride
+        return 1 - -room // stride if size else 0
     if not up:
         return floor_div(room, stride) + 1
     return least(ceil_div(room, stride) + 1, ceil_div(size + begin, stride))
@@ -36,7 +36,7 @@ def _window(size: Dim, k: Any, stride: int, dilation: int, begin: int, end: int,
 def spatial(f: Facts, size: Sequence[Dim], kernel: Sequence[Any], up: bool = False) -> list[Dim | None]:
     n, auto = len(size), f.attribute("auto_pad")
     strides, dilations, pads = _sliding(f, n, kernel)
-    return [_window(size[i], k, strides[i], dilations[i], pads[i], pads[n + i], auto, up)
+    return [fitting(size[i], k, strides[i], dilations[i], pads[i], pads[n + i], auto, up)
             for i, k in enumerate(kernel)]
 
 

@@ -267,13 +267,26 @@ def running(f: Body, out: V, x: V, length: V, columns: V, step: V, apart: V, *, 
             column = place.pop() * (lanes * across)
         target, source = (f.gep(b, dot(f, place, s) + column, elem)
                           for b, s in zip((out, x), steps, strict=True))
-        masks: list[V | None] = [f.mask(lanes, columns - column - j * lanes) for j in range(across)]
-        masks = masks or [None]
+        if not across:
+            lines(target, source)
+            return
+        rest = columns - column
+        f.when(rest < lanes * across, lambda: few(target, source, rest),
+               lambda: lines(target, source, across))
+
+    def few(target: V, source: V, rest: V) -> None:
+        whole = rest & -lanes
+        f.loop(0, whole, lanes, [], lambda j: lines(f.gep(target, j, elem), f.gep(source, j, elem)))
+        f.when(whole < rest, lambda: lines(f.gep(target, whole, elem), f.gep(source, whole, elem),
+                                           mask=f.mask(lanes, rest - whole)))
+
+    def lines(target: V, source: V, count: int = 1, mask: V | None = None) -> None:
+        """The totals of `count` vectors."""
         ty = vec(elem, lanes)
 
         def one(i: V, *totals: V) -> list[V]:
             made = []
-            for j, (now, mask) in enumerate(zip(totals, masks, strict=True)):
+            for j, now in enumerate(totals):
                 from_, to = i * apart + j * lanes, i * step + j * lanes
                 given = f.load(ty, source, from_) if mask is None else f.load_masked(ty, source, from_, mask)
                 value = convert(f, given, dtype, work)
@@ -285,6 +298,6 @@ def running(f: Body, out: V, x: V, length: V, columns: V, step: V, apart: V, *, 
                     f.store_masked(stored, target, to, mask)
                 made.append(total)
             return made
-        f.loop(0, length, 1, [start] * len(masks), one)
+        f.loop(0, length, 1, [start] * count, one)
     blocks = [(columns + (lanes * across - 1)) // (lanes * across)] if across else []
     positions(f, [*sizes, *blocks], item)

@@ -15,10 +15,11 @@ from math import prod
 
 from ...records import dataclass
 from ...shapes.symbolic import memo
+from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.emit import BYTES as SIZES
 from ..write.emit import I64, PTR, V, vec
-from ..write.expr import LLVM, Expr, emit
+from ..write.expr import BYTES, LLVM, Expr, emit
 from ..write.spec import Spec
 from ..write.template import template
 from .rows import merged, positions
@@ -149,8 +150,11 @@ def loop(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], kinds: tuple[i
     joined = 2 if f.machine.group > 1 and STRIDED not in kinds and widest <= 4 else 1
     lanes = joined * f.machine.lanes()
     unroll = 1 if STRIDED in kinds or tree.size() > 8 else 2 if widest > 4 or tree.size() > 3 else 4 // joined
-
-    wide = max(lanes, f.machine.lanes(widest)) if tree.op == "leaf" else lanes
+    wide, own = lanes, f.machine.lanes(_widest(tree))
+    if tree.op == "leaf" or joined == 1 and STRIDED not in kinds:
+        wide = max(lanes, own)
+    if own == lanes and tree.op != "leaf" and STRIDED not in kinds and _waits(f.machine):
+        wide, unroll = 2 * lanes, max(1, unroll // 2)
 
     def read(i: int, base: V, x: V, mask: V | None, last: V | None, lanes: int) -> V:
         elem, ty = elems[i], vec(elems[i], lanes)
@@ -180,7 +184,7 @@ def loop(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], kinds: tuple[i
             f.extract(value, lane), places[0], (x + lane) * steps[0]))
 
     def line(places: Sequence[V], begin: V | int, end: V) -> None:
-        if unroll > 1:
+        if unroll * wide > lanes:
             (begin,) = f.loop(begin, end - (unroll * wide - 1), unroll * wide, [f.i64(begin)],
                               lambda x, _: many(places, x))
         (begin,) = f.loop(begin, end - (lanes - 1), lanes, [f.i64(begin)], lambda x, _: one(places, x))
@@ -216,6 +220,18 @@ def loop(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], kinds: tuple[i
 
 def _cell(elem: str) -> str:
     return "i8" if elem == "i1" else elem
+
+
+@functools.lru_cache(1 << 12)
+def _widest(tree: Expr) -> int:
+    """Bytes of the widest type that the tree computes in."""
+    return max([BYTES[tree.dtype], *map(_widest, tree.args)])
+
+
+def _waits(machine: Machine) -> bool:
+    """Whether two vectors have to be computed side by side, so that no operation waits for the one before it:
+    machines of few registers, whose compiler writes one vector after the other, look ahead by some 60."""
+    return machine.arch == "x86_64" and machine.vector <= 32
 
 
 @template("out:ptr")

@@ -69,14 +69,13 @@ class Frame:
                 block = pixel(w)
                 here = [f.gep(b, w * strides[-1], cell_of(dtype))
                         for b, (_, strides), (dtype, _) in zip(bases, self.places, self.tensors, strict=True)]
-                whole = begin + ((end - begin) & -(GROUP * self.lanes))
-                f.loop(begin, whole, GROUP * self.lanes, (),
-                       lambda c: self._store(here, c, None, block(c, GROUP, None)))
-
-                def rest(c: V) -> None:
-                    mask = f.mask(self.lanes, f.minimum(end - c, self.lanes)) if self.lanes > 1 else None
-                    self._store(here, c, mask, block(c, 1, mask))
-                f.loop(whole, end, self.lanes, (), rest)
+                def blocks(c: V, vectors: int, mask: V | None = None) -> None:
+                    self._store(here, c, mask, block(c, vectors, mask))
+                many, whole = (begin + ((end - begin) & -(n * self.lanes)) for n in (GROUP, 1))
+                f.loop(begin, many, GROUP * self.lanes, (), lambda c: blocks(c, GROUP))
+                f.loop(many, whole, self.lanes, (), lambda c: blocks(c, 1))
+                if self.lanes > 1:
+                    f.when(whole < end, lambda: blocks(whole, 1, f.mask(self.lanes, end - whole)))
             f.loop(0, self.width, 1, (), one)
         positions(f, [*self.sizes, parts], item)
 

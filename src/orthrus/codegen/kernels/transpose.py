@@ -24,7 +24,8 @@ LEAST = 4
 """Elements along both axes from which on blocks pay."""
 
 TILE = 64
-"""Elements along the source's axis that an item turns."""
+"""Elements along the source's axis that an item turns; those behind them are fetched meanwhile, which no
+machine does by itself for so many rows."""
 
 DEEP = 512
 """Elements along the target's axis that an item turns."""
@@ -110,8 +111,12 @@ def turned(f: Body, out: V, x: V, rows: V, columns: V, row: V, column: V, *, way
             (i0, i1), (j0, j1) = (span(at[k], tile, end) for k, tile, end in ((-2, DEEP, rows),
                                                                               (-1, TILE, columns)))
             one = some if ragged else block
-            f.loop(j0, j1, line, [], lambda first: f.loop(i0, i1, lanes, [], lambda i: f.loop(
-                first, f.fast_min(first + line, j1), wide, [], lambda j: one(target, source, i, j))))
+
+            def blocks(i: V, first: V) -> None:
+                for k in range(lanes):
+                    f.prefetch(source, (i + k) * row + first + TILE, elem)
+                f.loop(first, f.fast_min(first + line, j1), wide, [], lambda j: one(target, source, i, j))
+            f.loop(j0, j1, line, [], lambda first: f.loop(i0, i1, lanes, [], lambda i: blocks(i, first)))
             return
         begin, end = span(at[-1], _RUN * lanes, length)
         many, single = (weave, weave_one) if way == "weave" else (part, part_one)

@@ -196,7 +196,7 @@ def read_whole(each: str, inside: str, quick: bool = False) -> np.ndarray | None
         try:
             size = os.fstat(file).st_size - _Chunks.SIZE
             data = take(max(size, 0))
-            if size <= 0 or _filled(data, file, quick) != os.pread(file, _Chunks.SIZE, size):
+            if size <= 0 or _filled(each, data, file, quick) != os.pread(file, _Chunks.SIZE, size):
                 _log.debug("damaged file in the cache: %s", each)
                 return None
             os.utime(file)
@@ -216,12 +216,12 @@ def write_whole(each: str, pieces: Sequence[Any], inside: str, limit: int, quick
             chunks = _Chunks(quick)
             for piece in pieces:
                 chunks.add(memoryview(piece))
-            _write(each, (*pieces, chunks.digest()), folder)
+            _write(each, (*pieces, chunks.digest(each)), folder)
             sweep(folder, limit)
 
 
 class _Chunks:
-    """The digest of a file's chunks' digests: several processors can work on it."""
+    """The digest of a file's name and of its chunks' digests: several processors can work on it."""
 
     LENGTH, SIZE = 1 << 22, hashlib.sha256().digest_size
 
@@ -240,18 +240,18 @@ class _Chunks:
                 self.used = 0
             rest = rest[len(head):]
 
-    def digest(self) -> bytes:
+    def digest(self, each: str) -> bytes:
         last = [_told(self.room[:self.used], self.quick)] if self.used else []
-        return hashlib.sha256(b"".join(self.done + last)).digest()
+        return _sealed(each, b"".join(self.done + last))
 
 
 def _told(chunk: np.ndarray, quick: bool) -> bytes:
     return bytes.fromhex(content_of(chunk, MAGIC)) if quick else hashlib.sha256(chunk.data).digest()
 
 
-def _filled(data: np.ndarray, file: int, quick: bool) -> bytes:
-    """Read as many bytes as there is room for; the digest of their chunks. Where there are many, two threads
-    share the work."""
+def _filled(each: str, data: np.ndarray, file: int, quick: bool) -> bytes:
+    """Read as many bytes as there is room for; the digest of what is kept so as `each`. Where there are many,
+    two threads share the work."""
     starts = range(0, len(data), _Chunks.LENGTH)
     found: list[bytes] = [b""] * len(starts)
 
@@ -270,7 +270,7 @@ def _filled(data: np.ndarray, file: int, quick: bool) -> bytes:
     read(numbers[::2] if other is not None else numbers)
     if other is not None:
         other.join()
-    return hashlib.sha256(b"".join(found)).digest()
+    return _sealed(each, b"".join(found))
 
 
 def remove(each: str, inside: str) -> None:

@@ -40,7 +40,10 @@ class Parametrized:
 
 
 class Spec(Parametrized):
-    """One kernel of a template."""
+    """One kernel of a template. A pickle names the template by its module, which whoever reads it imports."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of, (templates[self.template], self.params)
 
     @property
     def origin(self) -> str:
@@ -50,3 +53,7 @@ class Spec(Parametrized):
     def text(self, machine: Machine) -> str:
         """The kernel as LLVM assembly."""
         return templates[self.template].text(machine, dict(self.params))
+
+
+def _of(template: Template, params: tuple[tuple[str, Any], ...]) -> Spec:
+    return Spec(template.name, params)

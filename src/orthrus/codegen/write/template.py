@@ -37,10 +37,14 @@ class Template:
     def __init__(self, cells: str, write: Callable[..., None], together: bool) -> None:
         self.cells = [(name, ty) for name, _, ty in (cell.partition(":") for cell in cells.split())]
         self.write, self.name, self.__doc__ = write, write.__name__, write.__doc__
+        self.__module__ = write.__module__
         self.together = together
         if self.name in templates:
             raise ValueError(f"two templates are named {self.name}")
         templates[self.name] = self
+
+    def __reduce__(self) -> str:
+        return self.name
 
     @property
     def origin(self) -> str:

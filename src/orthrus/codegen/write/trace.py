@@ -10,15 +10,23 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from ...ir import HALF, No
+from ...ir import HALF, ElementType, No
 from ...ops import functions
 from ...ops.define import Op
 from .expr import BYTES, Expr
 
-_DTYPES = {name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name) for name in BYTES}
+
+class _Types(dict[str, np.dtype[Any]]):
+    """numpy's types by name; that of bfloat16 is imported when it is met."""
+
+    def __missing__(self, name: str) -> np.dtype[Any]:
+        self[name] = ElementType[name.upper()].numpy
+        return self[name]
+
+
+_DTYPES = _Types({name: np.dtype(name) for name in BYTES if name != "bfloat16"})
 _FLOAT32_ONLY = ("pow", "fmod", "remainder")
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
@@ -62,7 +70,7 @@ def _recorded(op: Op, attrs: Mapping[str, Any], dtypes: Sequence[str | None],
     for i, name in enumerate(dtypes):
         if name is None:
             inputs.append(None)
-        elif name not in _DTYPES:
+        elif name not in BYTES:
             return No(f"kernels do not compute with {name}")
         elif i in known:
             inputs.append(np.asarray(known[i], _DTYPES[name]).reshape(()))
@@ -97,7 +105,7 @@ def traced(op: Op, attrs: Mapping[str, Any], dtypes: Sequence[str | None]) -> Ex
 def cast(source: str, target: str) -> Expr | No:
     """The operator Cast between two types, as a tree over leaf 0."""
     for name in (source, target):
-        if name not in _DTYPES:
+        if name not in BYTES:
             return No(f"kernels do not compute with {name}")
     return Expr.leaf(0, source).cast(target)
 
@@ -144,6 +152,8 @@ def _is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def _name(dtype: np.dtype[Any]) -> str:
+    if dtype.kind == "V" and dtype == _DTYPES["bfloat16"]:
+        return "bfloat16"
     if dtype not in _NAMES:
         raise _Untraceable(f"kernels do not compute with {dtype}")
     return _NAMES[dtype]

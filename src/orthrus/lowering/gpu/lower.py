@@ -14,9 +14,9 @@ import numpy as np
 
 from ...codegen.write.expr import Expr
 from ...ir import Node, Value
-from .. import rules as _shared  # noqa: F401
 from ..lower import GPU_RULES, Lazy, Lowering, Out, Pending, RuleSet, Source
 from ..lower import lowers as _lowers
+from ..rule_sets import INDEX
 from ..rule_sets import writes as _writes
 from ..tensor import Tensor
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GpuLowering", "Lazy", "Out", "Pending", "Source", "lowers", "writes"]
 
+INDEX.read_all()
 lowers = functools.partial(_lowers, sets=(GPU_RULES,))
 """Registers a rule for GPUs; see `lowering.rule_sets`."""
 

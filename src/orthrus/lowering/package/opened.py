@@ -130,8 +130,11 @@ class Opened:
     def _keys(self, row: list[int]) -> dict[Shapes, int]:
         count, ranks = row[Target.PLANS_COUNT], [rank for _, rank in self.inputs]
         self.rows(row[Target.PLANS], count, Plan.WORDS)
-        keys = self.rows(row[Target.KEYS], count, sum(ranks)).tolist() if sum(ranks) else [[]] * count
-        return {split(key, ranks): row[Target.PLANS] + Plan.WORDS * i for i, key in enumerate(keys)}
+        keys = self.rows(row[Target.KEYS], count * sum(ranks))
+        if not _within(keys):
+            raise _damaged("a size is negative")
+        return {split(key, ranks): row[Target.PLANS] + Plan.WORDS * i
+                for i, key in enumerate(keys.reshape(count, sum(ranks)).tolist())}
 
     def tables(self, code: Code, at: int) -> Tables:
         """The plan whose row begins with word `at`. Raises ValueError."""

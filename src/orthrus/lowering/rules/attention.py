@@ -253,7 +253,7 @@ def attend(lo: Lowering, node: Node) -> Any:
     if isinstance(made, No):
         return made
     a, flat = made
-    a.cap = at.get("softcap") or 0.0
+    a.cap = max(0.0, at.get("softcap") or 0.0)
     held = a.past[0].shape[2] if a.past else 0
     total = a.k.shape[2] + held
     if a.scale < 0:
@@ -467,7 +467,7 @@ def attend_grouped(lo: Lowering, node: Node) -> Any:
     a = Heads(q, k, v, at.get("scale") or 1 / math.sqrt(size or 1), past=None if coded else (old[0], old[1]),
               window=(0, window - 1 if window >= 0 else UNLIMITED, 0 if causal else UNLIMITED),
               ends=None if first and causal else ends, ends_add=1, trailing=not first,
-              cap=at.get("softcap") or 0.0)
+              cap=max(0.0, at.get("softcap") or 0.0))
     refused = refusal(lo, a)
     if refused is not None:
         return refused

@@ -24,7 +24,6 @@ from ..walk import Walked
 from . import conv_columns, matrix_unit
 from .conv_weights import Computed, Known, Weights
 from .elementwise import activation
-from .quantized import int8
 
 FEW_CHANNELS = 4
 """Input channels up to which an image is copied with its margins, each channel a plane."""
@@ -282,8 +281,11 @@ def _parts(lo: Lowering, node: Node, types: Sequence[str] = (_F32,)
 @lowers("Conv", "com.microsoft::FusedConv", types=(_F32, _F16))
 def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     """Direct, Winograd or depthwise; FusedConv adds a tensor and applies an activation."""
-    if not node.domain and isinstance(exact := int8.dequantized_conv(lo, node, geometry), Lazy):
-        return exact
+    if not node.domain and lo.dequantized(*node.inputs[:2]):
+        from .quantized import int8
+
+        if isinstance(exact := int8.dequantized_conv(lo, node, geometry), Lazy):
+            return exact
     attrs, parts = node.attributes, _parts(lo, node, (_F32, _F16))
     if isinstance(parts, No):
         return parts

@@ -12,7 +12,6 @@ from ...codegen.write.expr import Expr
 from ...codegen.write.tile import total_of
 from ...codegen.write.trace import cast, trace, traced
 from ...ir import ElementType, No, Node
-from ...ops.contrib.fused import fused_activation
 from ..lower import BOTH, Lazy, Lowering, Out, lowers
 from ..tensor import Tensor
 
@@ -23,6 +22,8 @@ def activation(name: str | None, params: Sequence[float | None] | None) -> Expr 
     """The tree of a fused activation over leaf 0, float32; None for none."""
     if not name:
         return None
+    from ...ops.contrib.fused import fused_activation
+
     try:
         op, attrs = fused_activation(name, params)
     except ValueError as error:

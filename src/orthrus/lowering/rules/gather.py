@@ -13,7 +13,6 @@ from ...codegen.kernels import gather, loops
 from ...codegen.write.expr import BYTES, LLVM, Expr
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
-from ...ops.tensor.index import ScatterElements
 from ..lower import BOTH, Lowering, Out, Pending, lowers, varied
 from ..tensor import Tensor, c_strides
 from .rows import lying
@@ -170,7 +169,11 @@ def _elements(lo: Lowering, node: Node, x: Value, indices: Value) -> No | None:
 def _how(lo: Lowering, node: Node) -> str | No:
     """How updates are folded in."""
     assert node.inputs[0] is not None and node.inputs[2] is not None
-    how: str = node.attribute("reduction") or ScatterElements.defaults["reduction"]
+    how = node.attribute("reduction")
+    if how is None:
+        from ...ops.tensor.index import ScatterElements
+
+        how = ScatterElements.defaults["reduction"]
     dtype = lo.dtype(node.inputs[0])
     if how not in ("none", "add", "mul", "max", "min"):
         return No("an unknown reduction")

@@ -15,7 +15,6 @@ from ...ir import No, Node
 from ..elements import store
 from ..lower import Lazy, Lowering, Pending, lowers
 from ..tensor import Tensor
-from .gather import gathered, placed
 from .matmul import write
 from .rows import F, Norm, Reads, finished
 from .tree_ensemble import close_scores
@@ -126,5 +125,7 @@ def extract(lo: Lowering, node: Node) -> Pending | No:
     indices = lo.new(given.shape, "int64")
     store(lo, indices, Expr("where", (below, Expr.const(_BEYOND, "int64"), leaf), "int64"), [given])
     flat, axis = indices.view((given.size,), (1,)), x.rank - 1
+    from .gather import gathered, placed
+
     return placed((*x.shape[:-1], given.size), x.dtype,
                   lambda lo, out: gathered(lo, x, flat, out, axis, 1, 1, False))

@@ -21,10 +21,8 @@ from ..lower import Lazy, Lowering, Pending, Source, lowers
 from ..rule_sets import RULES
 from ..tensor import Tensor, joint_shape
 from ..walk import Walked, merged
-from . import few_bits, matrix_unit
+from . import matrix_unit
 from .elementwise import activation
-from .quantized import int8
-from .quantized.int8_operators import product_of_two
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 WHOLE = ("int32", "int64", "uint32", "uint64")
@@ -51,7 +49,10 @@ def _multiplied(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, ended:
     """Quantized factors as integers, else in the type of their sums."""
     a, b = node.inputs[:2]
     assert a is not None and b is not None
-    if flips_a == PLAIN and not flips_b[0]:
+    if flips_a == PLAIN and not flips_b[0] and lo.dequantized(a, b):
+        from .quantized import int8
+        from .quantized.int8_operators import product_of_two
+
         exact = None
         if ended is not None:
             alpha, addend = ended
@@ -63,8 +64,11 @@ def _multiplied(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, ended:
     if lo.dtype(a) not in FLOATS + WHOLE or lo.dtype(b) != lo.dtype(a):
         return No(f"no kernel multiplies {lo.dtype(a)} by {lo.dtype(b)}")
     made: Pending | No | None = None
-    if flips_a == PLAIN and not flips_b[0] and lo.dtype(a) in few_bits.FLOATS:
-        made = few_bits.dequantized(lo, a, b, flips_b[1])
+    if flips_a == PLAIN and not flips_b[0] and lo.dequantized(b):
+        from . import few_bits
+
+        if lo.dtype(a) in few_bits.FLOATS:
+            made = few_bits.dequantized(lo, a, b, flips_b[1])
     return made or product(lo, a, b, flips_a, flips_b)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
+from ...ops.tensor.movement import dimensions
 from ..lower import BOTH, Lowering, lowers
 from ..tensor import Tensor, joint_shape, last_strides
 
@@ -35,12 +36,7 @@ def reshape(lo: Lowering, node: Node) -> Tensor | No:
     t, wanted = lo.tensor(node.inputs[0]), lo.known(node.inputs[1])
     if wanted is None:
         return No("its shape is not known")
-    shape = wanted.tolist()
-    if not node.attrs.get("allowzero"):
-        shape = [t.shape[i] if d == 0 else d for i, d in enumerate(shape)]
-    if -1 in shape:
-        rest = math.prod(d for d in shape if d != -1)
-        shape[shape.index(-1)] = t.size // rest if rest else 0
+    shape = dimensions(t.shape, wanted.tolist(), node.attrs.get("allowzero"))
     if math.prod(shape) != t.size:
         raise ValueError("the sizes differ")
     return reshaped(lo, t, tuple(shape))

@@ -21,7 +21,6 @@ from ...records import dataclass
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor
 from . import matmul
-from .quantized import int8, int8_operators
 from .rnn_weights import Laid, bias_of
 
 F = "float32"
@@ -99,6 +98,8 @@ def _by_column(given: np.ndarray | None, columns: tuple[int, int]) -> np.ndarray
 def _coded_inputs(lo: Lowering, x: Value, own: tuple[Any, ...], plan: rnn.RecurrencePlan, weights: np.ndarray,
                   scale: np.ndarray, zero: np.ndarray, bias: np.ndarray) -> Tensor:
     """X, quantized by its own range, times every direction's W of bytes plus biases, as `_projected`."""
+    from .quantized import int8, int8_operators
+
     steps, batch, k = lo.shape(x)
     n = len(weights) * plan.columns
 

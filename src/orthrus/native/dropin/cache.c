@@ -160,25 +160,31 @@ void cache_note_name(const Name model, const int64_t *sizes, size_t count, Name 
     hexadecimal(digest, name);
 }
 
+/* Whether `told` is the digest by which neither other bytes nor another file's are taken for what is kept so. */
+static bool sealed(const char *name, const void *bytes, size_t size, const unsigned char *told) {
+    struct shake shake;
+    Digest digest;
+    shake_begin(&shake);
+    add_text(&shake, name);
+    shake_add(&shake, bytes, size);
+    shake_end(&shake, digest, sizeof digest);
+    return memcmp(digest, told, sizeof digest) == 0;
+}
+
 /* What lies behind the head, and the digest of it that the head holds. */
 bool cache_read(const char *name, struct message *entry) {
     unsigned char head[HEAD_BYTES + sizeof(int64_t)];
     int64_t size = 0;
-    Digest digest;
-    struct shake shake;
     int file = opened("dropin", name);
     if (file < 0) return false;
     bool whole = taken(file, head, sizeof head) && memcmp(head, entry_magic, MAGIC_BYTES) == 0;
     if (whole) memcpy(&size, head + HEAD_BYTES, sizeof size);
     whole = whole && size >= 0 && (size_t)size <= largest_entry && message_resize(entry, (size_t)size) &&
-            taken(file, entry->bytes, (size_t)size);
+            taken(file, entry->bytes, (size_t)size) &&
+            sealed(name, entry->bytes, entry->size, head + MAGIC_BYTES);
     if (whole) {
-        shake_begin(&shake);
-        shake_add(&shake, entry->bytes, entry->size);
-        shake_end(&shake, digest, sizeof digest);
-        whole = memcmp(digest, head + MAGIC_BYTES, sizeof digest) == 0;
         entry->at = 0;
-        if (whole) futimens(file, NULL);
+        futimens(file, NULL);
     }
     close(file);
     return whole;
@@ -201,7 +207,7 @@ bool cache_map(const struct content_key *key, const char *name, struct mapped *m
     close(file);
     if (mapped->bytes == NULL) return false;
     if (content_of_bytes(key, mapped->bytes, mapped->size, digest) &&
-        memcmp(digest, mapped->bytes + mapped->size, sizeof digest) == 0)
+        sealed(name, digest, sizeof digest, mapped->bytes + mapped->size))
         return true;
     cache_unmap(mapped);
     return false;

@@ -10,7 +10,8 @@
 enum { CONTENT_WORDS = 512, CONTENT_BLOCK = 8 * CONTENT_WORDS, DIGEST_BYTES = 32, SECRET_BYTES = 32 };
 
 struct content_key {
-    uint64_t low[CONTENT_WORDS], high[CONTENT_WORDS];
+    uint64_t low[CONTENT_WORDS], high[CONTENT_WORDS]; /* drawn */
+    uint32_t crossed[2 * CONTENT_WORDS];              /* what the halves of a word are taken times for bits 32 on */
 };
 
 typedef unsigned char Digest[DIGEST_BYTES];

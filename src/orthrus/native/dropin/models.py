@@ -205,12 +205,12 @@ class Model:
         secret, limit = cache.secret(), knobs.CACHE_SESSIONS.default << 20
         if not self.name or secret is None or len(whole) > limit // 2:
             return False
-        told, note = bytes.fromhex(content_of(whole, secret)), _entry(lambda writer: writer.text(name))
+        told = told_of(name, bytes.fromhex(content_of(whole, secret)))
         try:
             cache.write_whole(name, [whole, told], FOLDER, limit)
             for key in plans:
-                sizes = [d for shape in key for d in shape]
-                cache.write_whole(_note_name(self.notes, sizes), [note], FOLDER, limit)
+                note = _note_name(self.notes, [d for shape in key for d in shape])
+                cache.write_whole(note, [_entry(note, lambda writer: writer.text(name))], FOLDER, limit)
         except OSError:
             cache.remove(name, FOLDER)
             return False
@@ -225,7 +225,8 @@ class Model:
                 writer.text(each)
                 writer.text(content)
         try:
-            cache.write_whole(self.name, [_entry(entry)], FOLDER, knobs.CACHE_SESSIONS.default << 20)
+            cache.write_whole(self.name, [_entry(self.name, entry)], FOLDER,
+                              knobs.CACHE_SESSIONS.default << 20)
         except OSError:
             self.name = ""
 
@@ -269,12 +270,17 @@ def _bytes(handle: int, size: int) -> bytes:
     return data
 
 
-def _entry(fill: Any) -> bytes:
+def _entry(name: str, fill: Any) -> bytes:
     """A file of the cache that C reads: its digest and length in front."""
     writer = Writer(None)
     fill(writer)
     data = writer.whole()
-    return _MAGIC + hashlib.shake_256(data).digest(32) + len(data).to_bytes(8, "little") + data
+    return _MAGIC + told_of(name, data) + len(data).to_bytes(8, "little") + data
+
+
+def told_of(name: str, data: bytes) -> bytes:
+    """A digest by which C takes neither other bytes nor another file's for what is kept as `name`."""
+    return hashlib.shake_256(name.encode() + b"\0" + data).digest(32)
 
 
 def _named(*texts: str) -> str:

@@ -63,6 +63,9 @@ static const char *plan_fault(const orthrus_model *m, const int64_t *plan) {
         if (row[0] < 0 || row[0] >= (int64_t)(m->inputs + m->outputs) || row[1] < 0 || row[1] >= cells ||
             row[2] < 0)
             return "an array";
+    const int64_t *key = m->keys + (plan - m->plans) / PLAN_WORDS * (int64_t)m->key_words;
+    for (size_t i = 0; i < m->key_words; i++)
+        if (key[i] < 0) return "a shape";
     for (int64_t i = 0; i < m->most_dims; i++)
         if (w[plan[PLAN_SHAPES] + i] < 0) return "a shape";
     return NULL;

@@ -73,7 +73,8 @@ def softmax_rows(x: np.ndarray, dtype: Any = None) -> np.ndarray:
 
 
 def softcapped(x: np.ndarray, cap: float) -> np.ndarray:
-    return x.dtype.type(cap) * np.tanh(x / x.dtype.type(cap)) if cap else x
+    """Scores squashed to within a positive cap; any other leaves them as they are."""
+    return x.dtype.type(cap) * np.tanh(x / x.dtype.type(cap)) if cap > 0 else x
 
 
 def _mask_bias(mask: np.ndarray, total: int, dtype: Any) -> np.ndarray:

@@ -58,8 +58,8 @@ def window(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int] | 
 
     `pads` counts only if `auto_pad` is NOTSET. With `ceil_mode` a last window may run over the end, unless
     it would start in the padding behind the input. `short`: an axis may be shorter than the window, which
-    then stands there once where less than a stride is missing, and nowhere where less than two are. Raises
-    ValueError where a value is out of range, Unfit where a window does not fit.
+    then stands there once where less than a stride is missing, and nowhere where less than two are; over
+    nothing stands none. Raises ValueError where a value is out of range, Unfit where a window does not fit.
     """
     n = len(size)
     kernel = per_axis(kernel, n, "kernel_shape")
@@ -82,13 +82,13 @@ def window(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int] | 
     for i in range(n):
         room = size[i] + begin[i] + end[i] - extents[i]
         count = room // strides[i] + 1
-        if short and room < 0:
+        if room < 0 and not size[i]:
+            count = 0
+        elif short and room < 0:
             count = 1 - -room // strides[i]
         elif ceil_mode and room % strides[i] and count * strides[i] < size[i] + begin[i]:
             count += 1
-        if count < 1 and not size[i]:
-            count = 0
-        elif count < (0 if short else 1):
+        if count < (0 if short or not size[i] else 1):
             raise (ValueError if short else Unfit)(
                 f"the kernel covers {extents[i]} elements of spatial axis {i}, which has {size[i]} and "
                 f"{begin[i] + end[i]} of padding")

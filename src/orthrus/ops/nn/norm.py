@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ...errors import Unfit
-from ...ir import HALF, TensorType, Type, Value
+from ...ir import HALF, ElementType, TensorType, Type, Value
 from ..define import FLOATS, normalized, normalized_axis, op
 from ..functions import mean_of
 
-_STASH = {1: np.dtype(np.float32), 10: np.dtype(np.float16), 11: np.dtype(np.float64),
-          16: np.dtype(ml_dtypes.bfloat16)}
+_STASH = (ElementType.FLOAT, ElementType.FLOAT16, ElementType.DOUBLE, ElementType.BFLOAT16)
 
 
 def _working(*arrays: Any) -> np.dtype[Any]:
@@ -119,8 +117,8 @@ def _trailing(x: np.ndarray, axis: int) -> tuple[int, ...]:
 
 def _stash(stash_type: int) -> np.dtype[Any]:
     if stash_type not in _STASH:
-        raise ValueError(f"stash_type is {stash_type}, expected one of {sorted(_STASH)}")
-    return _STASH[stash_type]
+        raise ValueError(f"stash_type is {stash_type}, expected one of {list(map(int, _STASH))}")
+    return ElementType(stash_type).numpy
 
 
 def _check_broadcast(value: np.ndarray, x: np.ndarray, name: str) -> None:

@@ -12,7 +12,6 @@ import functools
 import re
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ...ir import ElementType, TensorType, Type, Value, element_of
@@ -67,6 +66,8 @@ def narrowed(x: np.ndarray, to: ElementType, saturate: bool, round_mode: str = "
     if to is E.FLOAT8E8M0:
         return _powers(x, saturate, round_mode)
     if to in _SATURATING or (saturate and to in FLOAT8):
+        import ml_dtypes
+
         top = x.dtype.type(ml_dtypes.finfo(to.numpy).max)
         x = np.clip(x, -top, top)
     return x.astype(to.numpy)

@@ -67,6 +67,21 @@ def chosen(value: str, names: tuple[str, ...], what: str) -> str:
     return value
 
 
+def dimensions(old: Sequence[Any], shape: Sequence[Any], allowzero: int | None) -> list[Any]:
+    """What Reshape's `shape` asks for of a tensor of shape `old`. A copied dimension stands on both sides:
+    without it the rest is decided even where it is 0."""
+    copied = set() if allowzero else {i for i, d in enumerate(shape) if d == 0}
+    dims = [old[i] if i in copied else d for i, d in enumerate(shape)]
+    if -1 in shape:
+        size = math.prod([d for i, d in enumerate(old) if i not in copied])
+        known = math.prod([d for i, d in enumerate(shape) if i not in copied and d != -1])
+        rest = size // known if known else 0
+        if not known or rest * known != size:
+            raise ValueError(f"{size} elements do not divide by {known}")
+        dims[list(shape).index(-1)] = rest
+    return dims
+
+
 def _reshaped(x: np.ndarray, shape: Sequence[int], allowzero: int) -> np.ndarray:
     def refusal(why: str) -> ValueError:
         return ValueError("The input tensor cannot be reshaped to the requested shape. "
@@ -76,17 +91,12 @@ def _reshaped(x: np.ndarray, shape: Sequence[int], allowzero: int) -> np.ndarray
         raise refusal("a dimension must be at least -1, and -1 may occur once")
     if allowzero and 0 in shape and -1 in shape:
         raise refusal("with allowzero, 0 and -1 exclude each other")
-    copied = set() if allowzero else {i for i, d in enumerate(shape) if d == 0}
-    if any(i >= x.ndim for i in copied):
+    if not allowzero and any(d == 0 for d in shape[x.ndim:]):
         raise refusal("0 copies a dimension that the input does not have")
-    dims = [x.shape[i] if i in copied else d for i, d in enumerate(shape)]
-    if -1 in shape:
-        # A copied dimension stands on both sides; without it the rest is decided even where it is 0.
-        size = math.prod(d for i, d in enumerate(x.shape) if i not in copied)
-        known = math.prod(d for i, d in enumerate(dims) if i not in copied and d != -1)
-        if known == 0 or size % known:
-            raise refusal(f"{size} elements do not divide by {known}")
-        dims[dims.index(-1)] = size // known
+    try:
+        dims = dimensions(x.shape, shape, allowzero)
+    except ValueError as error:
+        raise refusal(str(error)) from None
     if math.prod(dims) != x.size:
         raise refusal(f"{math.prod(dims)} elements asked for, {x.size} given")
     return x.reshape(dims)

@@ -136,6 +136,13 @@ _DENSE = 1 << 16
 """Between the least and the greatest number of a pool that has a place for each."""
 
 
+_OFTEN = 64
+"""Numbers of the result to one n-gram that is found, up to which all are counted."""
+
+_SPARSE = 64
+"""Columns of the result to one n-gram of the pool, up to which weights are kept by column."""
+
+
 class Grams:
     """The n-grams of a pool, by length: sorted prefixes, each known by its rank among those of its length.
 
@@ -178,6 +185,11 @@ class Grams:
                 self.levels[n] = prefixes, self.count + np.argsort(rank, kind="stable")
             self.count += len(rows)
 
+    def number(self, numbers: np.ndarray, count: int) -> None:
+        """Give the n-grams other numbers, below `count`."""
+        self.levels = {n: (prefixes, numbers[old]) for n, (prefixes, old) in self.levels.items()}
+        self.count = count
+
     def encode(self, x: np.ndarray) -> np.ndarray:
         """The tokens' numbers, -1 for one that is not in the pool."""
         if self.words is not None:
@@ -189,10 +201,10 @@ class Grams:
         low, high = self.vocabulary[0], self.vocabulary[-1]
         return self.dense.take(np.clip(x, low - 1, high + 1) - (low - 1))
 
-    def found(self, codes: np.ndarray, max_skip: int) -> tuple[np.ndarray, np.ndarray]:
-        """The row and the n-gram of every occurrence in `codes` [rows, C], with up to `max_skip` tokens
-        between."""
-        rows, grams = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    def found(self, codes: np.ndarray, max_skip: int) -> np.ndarray:
+        """Every n-gram in `codes` [rows, C], with up to `max_skip` tokens between: `row * count + n-gram`."""
+        found = [np.zeros(0, np.int64)]
+        starts = np.arange(len(codes))[:, None] * self.count
         length = codes.shape[1]
         for n, (prefixes, numbers) in self.levels.items():
             if not len(numbers):
@@ -201,21 +213,16 @@ class Grams:
                 ranks = np.full(self.size + 1, -1)
                 ranks[prefixes[0]] = numbers
                 gram = ranks.take(codes)
-                row, at = np.nonzero(gram >= 0)
-                rows.append(row)
-                grams.append(gram[row, at])
+                found.append((starts + gram)[gram >= 0])
                 continue
-            furthest = (length - 1) // (n - 1) if n > 1 else 1
-            for step in range(1, min(max_skip + 1, furthest) + 1 if n > 1 else 2):
+            for step in range(1, min(max_skip + 1, (length - 1) // (n - 1)) + 1):
                 width = length - (n - 1) * step
                 rank = np.zeros((len(codes), max(width, 0)), np.int64)
                 for j, keys in enumerate(prefixes):
                     token = codes[:, j * step:j * step + width]
                     rank = _rank(keys, rank * self.size + token, (rank >= 0) & (token >= 0))
-                row, at = np.nonzero(rank >= 0)
-                rows.append(row)
-                grams.append(numbers[rank[row, at]])
-        return np.concatenate(rows), np.concatenate(grams)
+                found.append((starts + numbers.take(rank))[rank >= 0])
+        return np.concatenate(found)
 
 
 def _rank(keys: np.ndarray, values: np.ndarray, valid: np.ndarray) -> np.ndarray:
@@ -226,21 +233,30 @@ def _rank(keys: np.ndarray, values: np.ndarray, valid: np.ndarray) -> np.ndarray
     return np.where(valid & (keys[at] == values), at, -1)
 
 
-@op(prepared=("grams", "columns", "scale"))
-def TfIdfVectorizer(x, *, mode: str, max_skip_count: int, grams: Grams, columns: np.ndarray,
-                    scale: np.ndarray):
+def _weighted(counts: np.ndarray, mode: str, scale: np.ndarray) -> np.ndarray:
+    amount = (np.minimum(counts, 1) if mode == "IDF" else counts).astype(np.float32)
+    return amount if mode == "TF" else np.multiply(amount, scale, out=amount, where=counts > 0)
+
+
+@op(prepared=("grams", "columns", "width", "scale"))
+def TfIdfVectorizer(x, *, mode: str, max_skip_count: int, grams: Grams, columns: np.ndarray | None,
+                    width: int, scale: np.ndarray):
     """How often each n-gram of the pool occurs in each row, weighted as `mode` says"""
     if x.ndim not in (1, 2):
         raise ValueError(f"Input shape must have either [C] or [B,C] dimensions, found {list(x.shape)}")
     if (x.dtype.kind == "O") != (grams.words is not None):
         raise TypeError(f"the pool does not hold tokens of the input's type {x.dtype}")
     rows = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(x.shape if x.ndim == 2 else (1, 0))
-    out = np.zeros(bounded((len(rows), int(columns.max(initial=-1)) + 1), np.dtype(np.float32)), np.float32)
-    row, gram = grams.found(grams.encode(rows), max_skip_count)
-    seen, counts = np.unique(row * max(grams.count, 1) + gram, return_counts=True)
-    row, gram = np.divmod(seen, max(grams.count, 1))
-    amount = np.ones(len(seen), np.float32) if mode == "IDF" else counts.astype(np.float32)
-    np.add.at(out, (row, columns[gram]), amount if mode == "TF" else amount * scale[gram])
+    out = np.zeros(bounded((len(rows), width), np.dtype(np.float32)), np.float32)
+    found, each = grams.found(grams.encode(rows), max_skip_count), max(grams.count, 1)
+    if columns is None and out.size <= _OFTEN * len(found):
+        counts = np.bincount(found, minlength=out.size).reshape(out.shape)
+        out = _weighted(counts, mode, scale)
+    else:
+        seen, counts = np.unique(found, return_counts=True)
+        row, gram = np.divmod(seen, each)
+        amount = _weighted(counts, mode, scale[gram])
+        np.add.at(out, (row, gram if columns is None else columns[gram]), amount)
     return out if x.ndim == 2 else out[0]
 
 
@@ -261,4 +277,10 @@ def _pooled(*, mode: str, min_gram_length: int, max_gram_length: int, max_skip_c
     scale = np.array(weights, np.float32) if weights else np.ones(len(columns), np.float32)
     if len(scale) != len(columns):
         raise ValueError(f"Got weights of size: {len(scale)} but ngram_indexes of size: {len(columns)}")
-    return {"grams": grams, "columns": columns, "scale": scale}
+    width = int(columns.max(initial=-1)) + 1
+    if width > _SPARSE * len(columns) or (mode != "TF" and len(np.unique(columns)) < len(columns)):
+        return {"grams": grams, "columns": columns, "width": width, "scale": scale}
+    placed = np.ones(width, np.float32)
+    placed[columns] = scale
+    grams.number(columns, width)
+    return {"grams": grams, "columns": None, "width": width, "scale": placed}

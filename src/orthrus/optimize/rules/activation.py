@@ -17,8 +17,9 @@ def _products(op, x, e):
             op.Div(op.Mul(x, e), 2), op.Mul(x, op.Div(e, 2)), op.Mul(op.Div(x, 2), e)]
 
 
-def _erf_gelu(op, x):
-    e = op.Erf(op.either(op.Div(x, _ROOT_TWO), op.Mul(x, _ROOT_HALF)))
+def erf_gelu(op, x, scaled):
+    """The ways to write a Gelu; `scaled`: x over the root of 2."""
+    e = op.Erf(scaled)
     return [*_products(op, x, op.Add(e, 1)), op.Mul(x, op.Add(op.Mul(e, 0.5), 0.5))]
 
 
@@ -35,7 +36,7 @@ def _tanh_gelu(op, x):
     return [*_products(op, x, op.Add(t, 1)), op.Mul(x, op.Add(op.Mul(t, 0.5), 0.5))]
 
 
-@rule(_erf_gelu)
+@rule(lambda op, x: erf_gelu(op, x, op.either(op.Div(x, _ROOT_TWO), op.Mul(x, _ROOT_HALF))))
 def fuse_gelu(op, x):
     """x * (1 + erf(x / sqrt(2))) / 2"""
     return op.Gelu(x)

@@ -35,4 +35,4 @@ def pull_label_texts(op, x, root):
     return op.Gather(op.constant(np.array(texts, object), name="labels"), numbers), scores
 
 
-EXTENDED = [pull_label_texts]
+EXTENDED = (pull_label_texts,)

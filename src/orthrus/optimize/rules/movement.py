@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir import ElementType, No
-from ...ops.define import defined
+from ...ops.index import ELEMENTWISE
 from ..pattern import rule
 from .facts import array, ints, inverse, permutation, positive, rank
 
@@ -142,13 +142,7 @@ def merge_not_where(op, c, a, b):
     return op.Where(c, b, a)
 
 
-def _elementwise(inputs: int) -> list[str]:
-    """The operators that compute so many tensors element by element; those of any number do two, too."""
-    return sorted({it.name for it in defined() if it.own and it.broadcasts and not it.domain
-                   and (2 if it.variadic else len(it.inputs)) == inputs})
-
-
-UNARY, BINARY = [*_elementwise(1), "Cast"], _elementwise(2)
+UNARY, BINARY = [*ELEMENTWISE[1].split(), "Cast"], ELEMENTWISE[2].split()
 
 
 @rule(lambda op, x: [getattr(op, name)(op.Transpose(x)) for name in UNARY])

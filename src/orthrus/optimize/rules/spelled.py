@@ -297,6 +297,6 @@ def expand_vector_classifier(op, x, root):
     return chosen, op.Cast(shown, to=single)
 
 
-EXTENDED = [expand_dims, expand_imputer, expand_normalizer, expand_feature_vectorizer, expand_one_hot_encoder,
+EXTENDED = (expand_dims, expand_imputer, expand_normalizer, expand_feature_vectorizer, expand_one_hot_encoder,
             expand_label_encoder, expand_likelihood_loss, expand_cross_entropy, expand_affine_grid,
-            expand_distances, expand_vector_regressor, expand_vector_classifier]
+            expand_distances, expand_vector_regressor, expand_vector_classifier)

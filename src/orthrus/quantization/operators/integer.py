@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper
 
-from ..affine import quantize_nparray, quantized_tensor
+from ..affine import listed_tensor, quantize_nparray, quantized_tensor
 from ..onnx_model import first_named
 from ..quant_utils import TENSOR_NAME_QUANT_SUFFIX, get_mul_node, ms_domain
 from .base_operator import Operand, QuantOperatorBase
@@ -71,7 +71,7 @@ class ConvInteger(_IntegerProduct):
         output, rank = self.node.output[0], self.quantizer.rank_of(self.node.input[1])
         shape, shaped = f"{output}_bias_reshape_shape", f"{output}_bias_reshape_output"
         sizes = np.array([-1 if axis == 1 else 1 for axis in range(rank)], np.int64)
-        self.quantizer.put_initializer(numpy_helper.from_array(sizes, shape))
+        self.quantizer.put_initializer(listed_tensor(sizes, TensorProto.INT64, shape))
         nodes += [helper.make_node("Reshape", [self.node.input[2], shape], [shaped]),
                   helper.make_node("Add", [scaled_output, shaped], [output], f"{output}_bias_add")]
 
@@ -148,6 +148,6 @@ class LSTMQuant(QuantOperatorBase):
                                                quantizer.reduce_range, [])
         quantized = quantize_nparray(kind, rows, scale[:, None], zero[:, None]).reshape(values.shape)
         quantizer.put_initializer(quantized_tensor(quantized.transpose(0, 2, 1), kind, names[0]))
-        quantizer.put_initializer(numpy_helper.from_array(scale.reshape(dims), names[1]))
-        quantizer.put_initializer(quantized_tensor(zero.reshape(dims), kind, names[2]))
+        quantizer.put_initializer(listed_tensor(scale.reshape(dims), TensorProto.FLOAT, names[1]))
+        quantizer.put_initializer(listed_tensor(zero.reshape(dims), kind, names[2]))
         return names

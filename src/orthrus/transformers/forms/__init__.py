@@ -17,7 +17,7 @@ from ...load import load, to_model_proto
 from ...optimize import Entry, at, run_passes
 from ...quantization.onnx_model import subgraphs
 from ..fusion_options import FusionOptions
-from . import older, selection
+from . import names, older, selection
 from .asked import Asked
 from .selection import Form
 
@@ -39,7 +39,9 @@ def optimized(model: Any, model_type: str = "bert", options: FusionOptions | Non
     _fix_initializers(graph)
     asked = Asked(model_type, options or FusionOptions(model_type), num_heads, hidden_size,
                   graph.info.opsets.get("", 1), None if only is None else frozenset(only))
+    known = {node.name for node in graph.nodes} | set(graph.initializers)
     journal = write_forms(graph, asked, opt_level)
+    names.name_nodes(graph, asked, known, WRITTEN)
     made = to_model_proto(graph, released=False)
     _leave_domains_out(made.graph)
     return made, journal

@@ -23,6 +23,7 @@ class Asked(Settings):
     leaves; of the options, `only` these switches count where it names any."""
 
     loose_masks: ClassVar[bool] = True
+    weights_apart: ClassVar[bool] = True
     model_type: str
     options: FusionOptions
     num_heads: int = 0

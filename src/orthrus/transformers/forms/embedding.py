@@ -32,14 +32,33 @@ class _Lookup:
 @rule(lambda op, x, y, s, g, b=None: op.LayerNormalization(op.keep(op.Add(x, y), s), op.constant(g), b))
 def fuse_embed_layer_normalization(op, x, y, s, g, b, root):
     """The LayerNormalization of two or three rows of tables, looked up by ids"""
+    if rank(s) != 3 or root.attribute("axis") not in (-1, 2):
+        return No("it is not normalized along the last axis")
+    if root.attribute("stash_type") != 1 or len(root.outputs) > 1:
+        return No("its statistics are read, or not float")
+    read = any(user is not root for user in s.uses) or s.graph_outputs
+    return _embedded(op, x, y, g, b, root, s if read else None)
+
+
+@rule(lambda op, x, y, g, b=None: op("com.microsoft::SkipLayerNormalization")(x, y, op.constant(g), b))
+def fuse_embed_skip_layer_normalization(op, x, y, g, b, root):
+    """The same, where a model has the sum and its normalization as one operator"""
+    if rank(x) != 3 or rank(y) != 3:
+        return No("the terms are no rows [batch, sequence, width]")
+    if any(v is not None and not v.dead for v in root.outputs[1:3]):
+        return No("its statistics are read")
+    total = root.outputs[3] if len(root.outputs) > 3 else None
+    return _embedded(op, x, y, g, b, root, None if total is None or total.dead else total)
+
+
+def _embedded(op, x, y, g, b, root, s):
+    """`s`: the sum, where it is read too."""
     found = [*_lookups(op, x), *_lookups(op, y)]
     if None in found or len(found) not in (2, 3):
         return No("it is no sum of two or three embeddings")
     b = op.constant(np.zeros_like(array(g)), name="beta") if b is None else b
-    if g.elem not in _FLOATS or rank(g) != 1 or array(b) is None or rank(s) != 3:
+    if g.elem not in _FLOATS or rank(g) != 1 or array(b) is None:
         return No("it is not normalized along the last axis")
-    if root.attribute("axis") not in (-1, 2) or root.attribute("stash_type") != 1 or len(root.outputs) > 1:
-        return No("it is normalized along more axes, or its statistics are read")
     word, position, segment = _roles(found)
     if rank(word.ids) != 2 or word.shared:
         return No("the words have no ids [batch, sequence]")
@@ -52,7 +71,7 @@ def fuse_embed_layer_normalization(op, x, y, s, g, b, root):
              None if segment is None else segment.table, g, b, None, places)
     epsilon = root.attribute("epsilon")
     kind = op("com.microsoft::EmbedLayerNormalization")
-    if any(user is not root for user in s.uses) or s.graph_outputs:
+    if s is not None:
         made, _, total = kind(*given, epsilon=epsilon, outputs=3)
         return {root.output: made, s: total}
     made, _ = kind(*given, epsilon=epsilon, outputs=2)

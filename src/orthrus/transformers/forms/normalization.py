@@ -13,8 +13,8 @@ _SKIP_RMS = "com.microsoft::SkipSimplifiedLayerNormalization"
 @rule(lambda op, x, g: op.RMSNormalization(x, g))
 def fuse_simplified_layer_normalization(op, x, g, root):
     """RMSNormalization under the name it had before ONNX had it"""
-    return op.SimplifiedLayerNormalization(x, g, axis=root.attribute("axis"),
-                                           epsilon=root.attribute("epsilon"),
+    return op.SimplifiedLayerNormalization(x, g, epsilon=root.attribute("epsilon"),
+                                           axis=root.attribute("axis"),
                                            stash_type=root.attribute("stash_type"))
 
 

@@ -39,8 +39,9 @@ class Form:
 _DIFFUSION = frozenset({"unet", "vae"})
 
 ALIKE: tuple[Form, ...] = (
-    Form("enable_gelu", (onnx_activation.fuse_gelu, onnx_activation.fuse_gelu_tanh,
-                         onnx_activation.fuse_swish, onnx_activation.fuse_quick_gelu)),
+    Form("enable_gelu", (onnx_activation.fuse_gelu, activation.fuse_megatrons_gelu,
+                         onnx_activation.fuse_gelu_tanh, onnx_activation.fuse_swish,
+                         onnx_activation.fuse_quick_gelu)),
     Form("", (onnx_activation.fuse_softmax,)),
     Form("enable_layer_norm", onnx_normalization.EXTENDED),
     Form("enable_group_norm", onnx_normalization.GROUPS, _DIFFUSION),
@@ -59,7 +60,8 @@ FORMS: tuple[Form, ...] = (
     Form("enable_attention", decoder.ATTENTION),
     Form("enable_attention", (attention.fuse_packed_attention, attention.fuse_multi_head_attention)),
     Form("enable_gelu", (activation.fuse_gelu_form, activation.fuse_quick_gelu_form)),
-    Form("enable_embed_layer_norm", (embedding.fuse_embed_layer_normalization,)),
+    Form("enable_embed_layer_norm", (embedding.fuse_embed_layer_normalization,
+                                      embedding.fuse_embed_skip_layer_normalization)),
     Form("enable_skip_layer_norm", onnx_normalization.LAST),
     Form("enable_layer_norm", (normalization.fuse_simplified_layer_normalization,)),
     Form("enable_bias_skip_layer_norm", (normalization.fuse_bias_skip_layer_normalization,

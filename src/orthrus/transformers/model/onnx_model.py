@@ -10,6 +10,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from ...quantization.onnx_model import (
     subgraphs,
     write_whole,
 )
-from ...quantization.refused import InvalidValue
+from ...quantization.refused import Failed, InvalidValue
 from ..float16 import convert_float_to_float16
 from .search import Searches
 
@@ -327,17 +328,32 @@ class OnnxModel(Searches):
 
     @staticmethod
     def graph_topological_sort(graph: GraphProto, is_deterministic: bool = False) -> None:
-        """Order the nodes of one graph, each behind those it reads from; the order is always the same."""
-        holder = ModelProto()
-        holder.graph.CopyFrom(GraphProto(node=graph.node))
-        ONNXModel(holder).topological_sort()
+        """Order the nodes of one graph, each behind those it reads from: turn by turn in the order that they
+        have, or in that of their names, those whose values are there by then.
+
+        With `is_deterministic`, graphs of the same nodes have the same order. Raises: Failed where nodes read
+        from each other in a circle.
+        """
+        nodes = sorted(graph.node, key=lambda node: node.name) if is_deterministic else list(graph.node)
+        makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+        reads = {index: {makers[name] for name in {*node.input}.union(*map(read_names, subgraphs(node)))
+                         if name in makers} for index, node in enumerate(nodes)}
+        turns = dict[int, int]()
+        try:
+            for index in TopologicalSorter(reads).static_order():
+                turns[index] = max((turns[maker] + (maker > index) for maker in reads[index]), default=0)
+        except CycleError as error:
+            stuck = nodes[error.args[1][0]]
+            raise Failed("the nodes read from each other in a circle", node=stuck.name or stuck.op_type
+                         ) from None
+        ordered = GraphProto(node=[nodes[index] for index in sorted(turns, key=lambda i: (turns[i], i))])
         graph.ClearField("node")
-        graph.node.extend(holder.graph.node)
+        graph.node.extend(ordered.node)
 
     def topological_sort(self, is_deterministic: bool = False, dump_model_on_failure: bool = False) -> None:
         """Order the nodes of every graph. Raises: Failed where nodes read from each other in a circle."""
         for graph in self.graphs():
-            if not _sorted(graph):
+            if is_deterministic or not _sorted(graph):
                 self.graph_topological_sort(graph, is_deterministic)
 
     @staticmethod

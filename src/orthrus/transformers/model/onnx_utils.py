@@ -10,14 +10,16 @@ from ...quantization.onnx_model import all_graphs
 
 
 def extract_raw_data_from_model(model: ModelProto) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    """The names and the values of the main graph's initializers that hold raw bytes, which are taken out of
-    the model: their tensors say that a session is given them, as
+    """The names and the values, as OrtValues, of the main graph's initializers that hold raw bytes, which are
+    taken out of the model: their tensors say that a session is given them, as
     `SessionOptions.add_external_initializers` does."""
+    from ... import OrtValue
+
     names, values = [], []
     for tensor in model.graph.initializer:
         if tensor.HasField("raw_data"):
             names.append(tensor.name)
-            values.append(numpy_helper.to_array(tensor))
+            values.append(OrtValue.ortvalue_from_numpy(numpy_helper.to_array(tensor)))
             tensor.ClearField("raw_data")
             tensor.data_location = TensorProto.EXTERNAL
             entry = tensor.external_data.add()

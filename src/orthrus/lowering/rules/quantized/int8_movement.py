@@ -7,14 +7,12 @@ result as bytes, and the floats as a tree over them, so that what reads them nex
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 from ....ir import No, Node, Value
 from ....ops.define import normalized_axis
 from ...lower import RULES, Lazy, Lowering, Rule
 from ...tensor import last_strides
-from .. import elementwise, gather, move, pool, resize  # noqa: F401
 from ..move import lies_last
 from .int8 import Coded, coded, number
 from .quantize import MOVES, dequantized, quantized
@@ -38,8 +36,9 @@ def _floats(lo: Lowering, output: Value, source: Coded, made: Any) -> Any:
     return dequantized(lo, lo.lazy(value), source.scale, source.zero)
 
 
-def _through(rule: Rule) -> Rule:
+def _through(kind: str) -> Rule:
     def on_bytes(lo: Lowering, node: Node) -> Any:
+        rule = RULES["", kind]
         source = _whole(lo, node.inputs[0])
         if source is None or lo.knows(node.inputs[0]):
             return rule(lo, node)
@@ -54,44 +53,42 @@ def _through(rule: Rule) -> Rule:
     return on_bytes
 
 
-def _nearest(rule: Rule) -> Rule:
-    moved = _through(rule)
-    return lambda lo, node: (moved if node.attributes["mode"] == "nearest" else rule)(lo, node)
+def _nearest(kind: str) -> Rule:
+    moved = _through(kind)
+    return lambda lo, node: (moved if node.attributes["mode"] == "nearest" else RULES["", kind])(lo, node)
 
 
-def _concat(rule: Rule) -> Callable[[Lowering, Node], Any]:
-    def on_bytes(lo: Lowering, node: Node) -> Any:
-        """Each input is quantized as the whole will be, straight into its place."""
-        readers = list(node.output.uses)
-        sources = [_whole(lo, v) for v in node.inputs]
-        if len(readers) != 1 or readers[0].kind != "QuantizeLinear" or node.output.graph_outputs or any(
-                s is None for s in sources):
-            return rule(lo, node)
-        scale, zero = (*readers[0].inputs, None)[1:3]
-        dtype = readers[0].output.elem.numpy.name
-        if scale is None or not lo.knows(scale) or number(lo, scale) is None or number(lo, zero) is None or (
-                any(s is not None and lo.dtype(s.value) != dtype for s in sources)):
-            return rule(lo, node)
-        shapes = [lo.shape(v) for v in node.inputs]
-        axis = normalized_axis(node.attrs["axis"], len(shapes[0]))
-        whole = (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1:])
-        strides = last_strides(whole, whole[1]) if len(whole) > 2 and axis == 1 and all(
-            s is not None and lies_last(lo, s.value) for s in sources) else None
-        out, at = lo.new(whole, dtype, strides), 0
-        target = Coded(node.output, scale, zero, 1)
-        for v, source, shape in zip(node.inputs, sources, shapes, strict=True):
-            assert source is not None and v is not None
-            there = out.slice(axis, at, shape[axis])
-            at += shape[axis]
-            if 0 in shape:
-                continue
-            part = Value(f"{v.name} as bytes")
-            lo.left[part] = 1
-            lo.bind(part, lo.lazy(source.value) if _same(lo, source, target) else _requantized(
-                lo, source, scale, zero, dtype))
-            lo.into(part, there)
-        return _floats(lo, node.output, target, out)
-    return on_bytes
+def _concat(lo: Lowering, node: Node) -> Any:
+    """Each input is quantized as the whole will be, straight into its place."""
+    readers = list(node.output.uses)
+    sources = [_whole(lo, v) for v in node.inputs]
+    if len(readers) != 1 or readers[0].kind != "QuantizeLinear" or node.output.graph_outputs or any(
+            s is None for s in sources):
+        return RULES["", "Concat"](lo, node)
+    scale, zero = (*readers[0].inputs, None)[1:3]
+    dtype = readers[0].output.elem.numpy.name
+    if scale is None or not lo.knows(scale) or number(lo, scale) is None or number(lo, zero) is None or (
+            any(s is not None and lo.dtype(s.value) != dtype for s in sources)):
+        return RULES["", "Concat"](lo, node)
+    shapes = [lo.shape(v) for v in node.inputs]
+    axis = normalized_axis(node.attrs["axis"], len(shapes[0]))
+    whole = (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1:])
+    strides = last_strides(whole, whole[1]) if len(whole) > 2 and axis == 1 and all(
+        s is not None and lies_last(lo, s.value) for s in sources) else None
+    out, at = lo.new(whole, dtype, strides), 0
+    target = Coded(node.output, scale, zero, 1)
+    for v, source, shape in zip(node.inputs, sources, shapes, strict=True):
+        assert source is not None and v is not None
+        there = out.slice(axis, at, shape[axis])
+        at += shape[axis]
+        if 0 in shape:
+            continue
+        part = Value(f"{v.name} as bytes")
+        lo.left[part] = 1
+        lo.bind(part, lo.lazy(source.value) if _same(lo, source, target) else _requantized(
+            lo, source, scale, zero, dtype))
+        lo.into(part, there)
+    return _floats(lo, node.output, target, out)
 
 
 def _requantized(lo: Lowering, source: Coded, scale: Value | None, zero: Value | None, dtype: str) -> Lazy:
@@ -106,8 +103,5 @@ def _same(lo: Lowering, a: Coded, b: Coded) -> bool:
     return number(lo, a.scale) == number(lo, b.scale) and number(lo, a.zero) == number(lo, b.zero)
 
 
-for _kind in MOVES:
-    RULES["", _kind] = _through(RULES["", _kind])
-for _kind in ("Resize", "Upsample"):
-    RULES["", _kind] = _nearest(RULES["", _kind])
-RULES["", "Concat"] = _concat(RULES["", "Concat"])
+RULES.on_bytes.update({kind: _through(kind) for kind in MOVES}, Concat=_concat,
+                      **{kind: _nearest(kind) for kind in ("Resize", "Upsample")})

@@ -232,7 +232,7 @@ def _chain(lo: Lowering, value: Value) -> _Chain | None:
     return None if made is None else _Chain(made.source, made.floats, made.nodes | {node: None})
 
 
-RULES["", "QuantizeLinear"] = _looked_up(RULES["", "QuantizeLinear"])
+RULES["", "QuantizeLinear"] = _looked_up(RULES.written(("", "QuantizeLinear")))
 
 
 @lowers(MS + "QLinearSigmoid", MS + "QLinearLeakyRelu", types=int8.BYTES, sets=BOTH)

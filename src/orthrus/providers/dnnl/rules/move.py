@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....ir import ElementType, No, Node, Value
-from ....ops.tensor.movement import VIEWS
+from ....ops.tensor.movement import VIEWS, dimensions
 from ..binding import Refused
 from ..lower import Lowering
 from ..objects import inner, last_strides, strided
@@ -43,11 +43,8 @@ def _shape(lo: Lowering, node: Node) -> list[int]:
     second = lo.known(node.inputs[1]) if len(node.inputs) > 1 else None
     if node.op_type == "Reshape":
         given = attrs.get("shape") if second is None else second
-        shape = [int(d) for d in (given if given is not None else ())]
-        if not attrs.get("allowzero"):
-            shape = [old[i] if d == 0 else d for i, d in enumerate(shape)]
-        if -1 in shape:
-            shape[shape.index(-1)] = math.prod(old) // math.prod(d for d in shape if d != -1)
+        shape = dimensions(old, [int(d) for d in (given if given is not None else ())],
+                           attrs.get("allowzero"))
         if math.prod(shape) != math.prod(old):
             raise ValueError(f"{list(old)} cannot be reshaped to {shape}")
         return shape

@@ -353,11 +353,12 @@ class Painter {
     seen.forEach((line) => { if (line.arrow) this.arrow(line, theme.edge); });
     if (view.k < 0.7) return;
     c.textBaseline = "middle";
-    seen.forEach((line) => this.label(line, box.children));
+    const taken = [...box.children];
+    seen.forEach((line) => this.label(line, taken));
   }
 
-  /* The shape of the one value that goes along a line, as near to its middle as the items leave room. */
-  label(line, items) {
+  /* The shape of the one value that goes along a line, as near to its middle as what is `taken` leaves room. */
+  label(line, taken) {
     const { context: c, theme } = this, { points: p, edge } = line;
     const gap = p[p.length - 1][1] - p[0][1];
     if (edge.values.size !== 1 || gap < 28 || !line.to || !line.from) return;
@@ -365,13 +366,15 @@ class Painter {
     if (!text) return;
     c.font = `400 10px ${this.font}`;
     const wide = c.measureText(text).width, middle = Math.floor(p.length / 2);
-    const free = ([x, y]) => !items.some((i) => i.x < x + wide / 2 + 3 && i.x + i.w > x - wide / 2 - 3
+    const free = ([x, y]) => !taken.some((i) => i.x < x + wide / 2 + 3 && i.x + i.w > x - wide / 2 - 3
       && i.y < y + 6 && i.y + i.h > y - 6);
     const m = p.map((at, i) => [Math.abs(i - middle), at]).sort((a, b) => a[0] - b[0]).map(([, at]) => at).find(free);
     if (!m) return;
+    const room = { x: m[0] - wide / 2 - 3, y: m[1] - 6, w: wide + 6, h: 12 };
+    taken.push(room);
     c.fillStyle = theme.page;
     c.globalAlpha = 0.85;
-    c.fillRect(m[0] - wide / 2 - 3, m[1] - 6, wide + 6, 12);
+    c.fillRect(room.x, room.y, room.w, room.h);
     c.globalAlpha = 1;
     this.text(text, m[0] - wide / 2, m[1] + 0.5, 10, 400, theme.muted);
   }
