@@ -396,6 +396,20 @@ def test_bindings_that_fail_to_run(session: ort.InferenceSession, bind: Any, tex
         session.run_with_iobinding(binding)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+def test_what_is_declared_a_scalar_may_be_anything(shape: tuple[int, ...]) -> None:
+    node = helper.make_node("Neg", ["x"], ["y"])
+    session = ort.InferenceSession(
+        model([node], [info("x", shape=[])], [info("y", shape=[])]).SerializeToString())
+    value = ort.OrtValue.ortvalue_from_numpy(np.ones(shape, np.float32))
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_ortvalue_output("y", value)
+    for wanted in (-1, 1):
+        session.run_with_iobinding(binding)
+        assert value.numpy().shape == shape and (value.numpy() == wanted).all()
+
+
 def test_a_binding_belongs_to_its_session(session: ort.InferenceSession) -> None:
     with pytest.raises(ValueError, match="IOBinding must be used with the session that created it."):
         ort.InferenceSession(api_models.add()).run_with_iobinding(session.io_binding())

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from draws import draws
 from graphs import info, model
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matrix_unit_double import matrix_unit, why_none
 from onnx import TensorProto, helper
@@ -59,7 +60,7 @@ def product(m: int, k: int, n: int, rng: np.random.Generator
 
 
 @needs_unit
-@settings(max_examples=15, deadline=None)
+@draws(15)
 @given(st.integers(16, 150), st.integers(120, 400), st.integers(100, 300), st.integers(0, 99))
 def test_products(m: int, k: int, n: int, seed: int) -> None:
     made, x, expected = product(m, k, n, np.random.default_rng(seed))
@@ -86,7 +87,7 @@ def test_results_of_every_width(to: str, n: int) -> None:
 
 
 @needs_unit
-@settings(max_examples=12, deadline=None)
+@draws(12)
 @given(st.integers(1, 2), st.sampled_from([32, 40, 64]), st.integers(24, 70), st.integers(9, 24),
        st.integers(9, 24), st.sampled_from([(1, 1), (3, 3), (1, 3), (5, 5)]), st.sampled_from([1, 2, 3]),
        st.sampled_from([1, 2]), st.integers(0, 2), st.integers(0, 99))

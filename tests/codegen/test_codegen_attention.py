@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -114,7 +115,7 @@ def limits(batch: int, length: int, total: int, shift: Any, left: int, right: in
     return seen if ends is None else seen & (keys < np.asarray(ends)[:, None, None, None])
 
 
-@settings(max_examples=150, deadline=None)
+@draws(150)
 @given(data=st.data())
 def test_random_forms(data: Any) -> None:
     draw = data.draw

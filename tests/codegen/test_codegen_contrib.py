@@ -16,7 +16,8 @@ from contrib_cases import (
     post_mix,
     sparse_attention,
 )
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 from oracle import differences
@@ -74,7 +75,7 @@ def masked(rng: np.random.Generator, form: str, batch: int, length: int, total: 
        bias=st.booleans(), added=st.sampled_from([None, (1, 1), (1, 0), (0, 0)]),
        outputs=st.sampled_from([1, 2]), dtype=st.sampled_from(["float32", "float32", "float16"]),
        constant=st.booleans(), scale=st.sampled_from([None, 0.3]))
-@settings(max_examples=60, deadline=None)
+@draws(60)
 def test_attention(seed: int, form: str, batch: int, length: int, heads: int, held: int | None,
                    value_size: int, causal: bool, bias: bool, added: tuple[int, int] | None, outputs: int,
                    dtype: str, constant: bool, scale: float | None) -> None:

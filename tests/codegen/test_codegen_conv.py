@@ -11,7 +11,8 @@ import pytest
 
 native = pytest.importorskip("native")
 
-from hypothesis import assume, given, settings  # noqa: E402
+from draws import draws  # noqa: E402
+from hypothesis import assume, given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
 
@@ -158,13 +159,13 @@ def cases(draw: st.DrawFn) -> Case:
         raise
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(cases(), st.sampled_from(MACHINES), st.integers(0, 2), st.sampled_from((1, 600, None)))
 def test_direct(case: Case, machine: Machine, share: int, block: int | None) -> None:
     case.direct(machine, share=share, block=block)
 
 
-@settings(max_examples=25, deadline=None)
+@draws(25)
 @given(st.integers(1, 2), st.sampled_from((4, 16, 37, 64)), st.sampled_from((16, 40, 96)), st.integers(1, 12),
        st.integers(1, 12), st.integers(1, 2), st.sampled_from(MACHINES))
 def test_pointwise(batch: int, cin: int, cout: int, high: int, wide: int, stride: int,
@@ -174,7 +175,7 @@ def test_pointwise(batch: int, cin: int, cout: int, high: int, wide: int, stride
     case.direct(machine, flat=stride == 1)
 
 
-@settings(max_examples=25, deadline=None)
+@draws(25)
 @given(st.integers(0, 99), st.integers(10, 40), st.integers(1, 2), st.sampled_from(MACHINES),
        st.sampled_from((1, 2, 3)))
 def test_rows_with_margins(seed: int, wide: int, stride: int, machine: Machine, k: int) -> None:
@@ -197,13 +198,13 @@ def depthwise_cases(draw: st.DrawFn) -> Case:
         raise
 
 
-@settings(max_examples=50, deadline=None)
+@draws(50)
 @given(depthwise_cases(), st.sampled_from(MACHINES))
 def test_depthwise(case: Case, machine: Machine) -> None:
     case.each_channel(machine)
 
 
-@settings(max_examples=25, deadline=None)
+@draws(25)
 @given(st.integers(1, 2), st.integers(1, 4), st.sampled_from((8, 32)), st.tuples(
     st.integers(1, 40), st.integers(1, 40)), st.tuples(st.integers(1, 7), st.integers(2, 7)),
        st.integers(1, 2),
@@ -217,7 +218,7 @@ def test_stem(batch: int, cin: int, cout: int, size: tuple[int, int], kernel: tu
     case.stem(machine)
 
 
-@settings(max_examples=30, deadline=None)
+@draws(30)
 @given(st.integers(1, 2), st.sampled_from((16, 23, 48)), st.sampled_from((16, 33, 64)), st.tuples(
     st.integers(1, 18), st.integers(1, 18)), st.tuples(*[st.integers(0, 2)] * 4), st.sampled_from((2, 4)),
        st.sampled_from((3, 14, None)), st.sampled_from(MACHINES))

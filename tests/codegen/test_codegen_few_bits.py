@@ -8,8 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from draws import draws
 from few_bits_cases import MS, ROUNDED, Product, model, packed
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -29,7 +30,7 @@ def session(made: bytes, generated: bool = True, **options: Any) -> orthrus.Infe
        zeros=st.sampled_from(["", "codes", "floats"]), level=st.sampled_from([0, 1, 4]),
        dtype=st.sampled_from(["float32", "float32", "float16", "bfloat16"]), bias=st.booleans(),
        groups=st.booleans(), rows=st.sampled_from([(1,), (2,), (3,), (7,), (8,), (33,), (2, 3), (2, 3, 4)]))
-@settings(max_examples=20, deadline=None)
+@draws(20)
 def test_products(seed: int, bits: int, block: int, n: int, k: int, zeros: str, level: int, dtype: str,
                   bias: bool, groups: bool, rows: tuple[int, ...]) -> None:
     rng = np.random.default_rng(seed)

@@ -3,6 +3,7 @@ operators' definitions, kernels between pages nobody may touch."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from unittest import mock
 
@@ -11,15 +12,17 @@ import pytest
 
 native = pytest.importorskip("native")
 
-from hypothesis import given, settings  # noqa: E402
+from draws import draws  # noqa: E402
+from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from onnx import helper  # noqa: E402
 from test_codegen_reduce import laid, session, steps  # noqa: E402
 
-from orthrus.codegen.kernels import gather, loops, top_k, transpose  # noqa: E402
+from orthrus.codegen.kernels import gather, loops, pool, sample, top_k, transpose  # noqa: E402
 from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  # noqa: E402
 from orthrus.codegen.object import build  # noqa: E402
+from orthrus.codegen.write.spec import Spec  # noqa: E402
 from orthrus.errors import InvalidArgument  # noqa: E402
 from orthrus.lowering.native import Native  # noqa: E402
 from orthrus.ops.define import find  # noqa: E402
@@ -76,7 +79,7 @@ def after(x: np.ndarray, wanted: bool) -> str | None:
     return "Neg" if wanted and x.dtype.kind in "fi" else None
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(tensors(), st.integers(-4, 3), st.lists(st.integers(1, 4), max_size=2), st.booleans(), st.booleans())
 def test_gather(case: tuple, axis: int, own: list[int], small: bool, more: bool) -> None:
     x, turned, rng = case
@@ -88,7 +91,7 @@ def test_gather(case: tuple, axis: int, own: list[int], small: bool, more: bool)
         one("Gather", {"x": x}, {"i": indices}, {"axis": axis - x.ndim}, ["x", "i"], turned=turned)
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(tensors(), st.integers(0, 3), st.booleans())
 def test_gather_elements(case: tuple, axis: int, small: bool) -> None:
     x, turned, rng = case
@@ -99,7 +102,7 @@ def test_gather_elements(case: tuple, axis: int, small: bool) -> None:
     one("GatherElements", {"x": x, "i": indices}, {}, {"axis": axis}, ["x", "i"], turned=turned)
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(tensors(), st.integers(0, 2), st.integers(1, 3), st.integers(0, 2))
 def test_gather_tuples(case: tuple, batch: int, parts: int, free: int) -> None:
     x, turned, rng = case
@@ -112,7 +115,7 @@ def test_gather_tuples(case: tuple, batch: int, parts: int, free: int) -> None:
         one("GatherND", {"x": x, "i": indices}, {}, {"batch_dims": batch}, ["x", "i"], turned=turned)
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(tensors(), st.integers(0, 3), st.sampled_from(("none", "add", "mul", "max", "min")), st.booleans())
 def test_scatter_elements(case: tuple, axis: int, how: str, more: bool) -> None:
     x, turned, rng = case
@@ -124,7 +127,7 @@ def test_scatter_elements(case: tuple, axis: int, how: str, more: bool) -> None:
         ["x", "i", "u"], turned=turned, after=after(x, more))
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(tensors(), st.integers(1, 3), st.integers(0, 2), st.sampled_from(("none", "add", "mul", "max", "min")))
 def test_scatter_rows(case: tuple, parts: int, free: int, how: str) -> None:
     x, turned, rng = case
@@ -136,7 +139,7 @@ def test_scatter_rows(case: tuple, parts: int, free: int, how: str) -> None:
         turned=turned)
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(tensors(2), st.permutations(range(4)), st.booleans(), st.booleans())
 def test_reversed_sequences(case: tuple, axes: list[int], small: bool, more: bool) -> None:
     x, turned, rng = case
@@ -148,7 +151,7 @@ def test_reversed_sequences(case: tuple, axes: list[int], small: bool, more: boo
         turned=turned, after=after(x, more))
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(st.lists(st.integers(1, 7), min_size=3, max_size=5), st.integers(1, 3), st.booleans(), st.booleans(),
        st.sampled_from(("float32", "float16", "float64")), st.integers(0, 999))
 def test_unpooled(shape: list[int], step: int, larger: bool, turned: bool, dtype: str, seed: int) -> None:
@@ -161,7 +164,7 @@ def test_unpooled(shape: list[int], step: int, larger: bool, turned: bool, dtype
         ["x", "i", *target], turned=(0, *range(2, rank + 2), 1) if turned else None)
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(st.integers(1, 2), st.integers(1, 5), st.lists(st.tuples(*[st.integers(1, 4)] * 3, *[
     st.integers(0, 2)] * 2, st.integers(0, 4)), min_size=1, max_size=3), st.booleans(),
        st.sampled_from(("float32", "float64", "int32", "uint8")), st.integers(0, 999))
@@ -180,7 +183,7 @@ def test_columns(images: int, channels: int, axes: list[tuple[int, ...]], turned
         turned=(0, 2, 1) if turned else None)
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(tensors(2), st.integers(1, 3), st.booleans(), st.booleans(), st.booleans())
 def test_written_caches(case: tuple, axis: int, circular: bool, small: bool, indexed: bool) -> None:
     x, turned, rng = case
@@ -223,7 +226,7 @@ def test_no_indices(name: str, shape: tuple[int, ...], updates: tuple[int, ...] 
     one(name, arrays, {}, {}, list(arrays), after="Neg")
 
 
-@settings(max_examples=50, deadline=None)
+@draws(50)
 @given(tensors(), st.sampled_from(("constant", "reflect", "edge", "wrap")), st.booleans(), st.booleans())
 def test_pad(case: tuple, mode: str, given_value: bool, more: bool) -> None:
     x, turned, rng = case
@@ -234,7 +237,7 @@ def test_pad(case: tuple, mode: str, given_value: bool, more: bool) -> None:
         after=after(x, more))
 
 
-@settings(max_examples=30, deadline=None)
+@draws(30)
 @given(tensors(), st.booleans())
 def test_tile(case: tuple, more: bool) -> None:
     x, turned, rng = case
@@ -242,7 +245,7 @@ def test_tile(case: tuple, more: bool) -> None:
         after=after(x, more))
 
 
-@settings(max_examples=30, deadline=None)
+@draws(30)
 @given(tensors(2), st.integers(-8, 8), st.booleans(), st.booleans())
 def test_trilu(case: tuple, k: int, upper: bool, plain: bool) -> None:
     x, turned, _ = case
@@ -250,7 +253,7 @@ def test_trilu(case: tuple, k: int, upper: bool, plain: bool) -> None:
         ["x"] if plain else ["x", "k"], turned=turned, after=after(x, True))
 
 
-@settings(max_examples=30, deadline=None)
+@draws(30)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=3), st.integers(1, 9), st.integers(-4, 3),
        st.sampled_from(("int64", "int32", "float32")), st.sampled_from(("float32", "int64", "bool")),
        st.booleans())
@@ -263,7 +266,7 @@ def test_one_hot(shape: list[int], depth: int, axis: int, dtype: str, out: str, 
         ["i", "d", "v"], 10 if old else 18)
 
 
-@settings(max_examples=30, deadline=None)
+@draws(30)
 @given(st.integers(1, 2), st.integers(1, 5), st.integers(1, 4), st.integers(1, 9), st.integers(1, 3),
        st.sampled_from(("DCR", "CRD")), st.booleans(), st.sampled_from(("float32", "uint8")))
 def test_blocks(n: int, c: int, h: int, w: int, s: int, mode: str, last: bool, dtype: str) -> None:
@@ -274,7 +277,7 @@ def test_blocks(n: int, c: int, h: int, w: int, s: int, mode: str, last: bool, d
         turned=turned, after=after(np.zeros(0, dtype), True))
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(tensors(), st.integers(0, 3), st.booleans(), st.booleans(), st.sampled_from(("CumSum", "CumProd")))
 def test_running(case: tuple, axis: int, exclusive: bool, reverse: bool, name: str) -> None:
     x, turned, _ = case
@@ -287,7 +290,7 @@ def test_running(case: tuple, axis: int, exclusive: bool, reverse: bool, name: s
             26 if name == "CumProd" else 14, turned=turned)
 
 
-@settings(max_examples=80, deadline=None)
+@draws(80)
 @given(st.lists(st.sampled_from((1, 2, 3, 4, 5, 7, 12, 16, 17, 33, 70, 130)), min_size=2, max_size=4),
        st.data(), st.sampled_from(("float32", "uint8", "int16", "float64")), st.sampled_from(MACHINES),
        st.integers(0, 1))
@@ -337,7 +340,21 @@ def test_other_machines_assemble(machine: Machine) -> None:
         assert build.assemble(spec.text(machine), machine)
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize(("spec", "abreast"), [
+    (gather.running(dtype="float32", how="add", outer=1, exclusive=False, across=3), 3),
+    (pool.pool_windows(kind="max", taps=3, rank=2, lanes=8, dtype="float32", out="float32", operands=(),
+                       after=None), sample.GROUP),
+    (pool.pool_windows(kind="max", taps=3, rank=2, lanes=32, dtype="uint8", out="uint8", operands=(),
+                       after=None), sample.GROUP)])
+def test_whole_vectors_are_stored_whole(spec: Spec, abreast: int) -> None:
+    """A masked store is some 40 operations on machines of AMD's, of bytes as many branches: it is left to
+    the end of a row, and a single whole vector is stored as those side by side are."""
+    text = spec.text(AVX2)
+    assert text.count("call void @llvm.masked.store") == 1
+    assert len(re.findall(r"^ *store <\d+ x ", text, re.MULTILINE)) == abreast + 1
+
+
+@draws(60)
 @given(tensors(long=(1, 5, 40, 129, 1000)), st.integers(0, 3), st.booleans(), st.booleans(),
        st.sampled_from(("ties", "normal", "nan")))
 def test_top_k(case: tuple, axis: int, largest: bool, sort: bool, kind: str) -> None:

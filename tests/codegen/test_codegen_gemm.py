@@ -10,7 +10,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from draws import draws
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
@@ -32,7 +33,7 @@ HERE = host()
 MACHINES = [m for m in (AVX512, AVX2, SSE2) if HERE is not None and HERE.arch == "x86_64"
             and set(m.features) <= {*HERE.features, "sse2"}]
 LEAF = Expr.leaf(0, "float32")
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = draws(25, suppress_health_check=list(HealthCheck))
 
 
 def tree_of(operands: list[Operand]) -> Expr | None:
@@ -207,7 +208,7 @@ def test_no_sums_are_spilled() -> None:
 
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 20000), st.integers(1, 20),
        st.sampled_from(gemm.SOURCES))
-@settings(max_examples=200, deadline=None)
+@draws(200)
 def test_plans_cover_the_matrix(m: int, n: int, k: int, batch: int, source: str) -> None:
     for machine in (AVX512, AVX2, NEON):
         made = gemm.plan(machine, m, n, k, batch, source, k, n)

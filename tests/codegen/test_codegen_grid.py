@@ -9,8 +9,9 @@ import pytest
 
 pytest.importorskip("native")
 
+from draws import draws
 from graphs import info, model
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from test_codegen_reduce import MACHINES
@@ -22,7 +23,7 @@ from orthrus.codegen.machines import detect
 TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
 
 
-@settings(max_examples=80, deadline=None)
+@draws(80)
 @given(st.integers(1, 3), st.sampled_from((1, 2, 3, 5, 16, 33)), st.tuples(*[st.integers(1, 9)] * 4),
        st.sampled_from(("linear", "nearest", "cubic")), st.sampled_from(("zeros", "border", "reflection")),
        st.booleans(),
@@ -56,7 +57,7 @@ def test_sampling(images: int, channels: int, sizes: tuple[int, ...], mode: str,
         np.testing.assert_allclose(got, expected, *((1e-4, 1e-5) if dtype == "float32" else (2e-3, 2e-3)))
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(st.integers(1, 2), st.sampled_from((1, 2, 3)), st.sampled_from((1, 2, 4)), st.integers(1, 5),
        st.lists(st.tuples(*[st.integers(1, 3)] * 3, *[st.integers(0, 2)] * 2, st.integers(0, 6)), min_size=2,
                 max_size=2), st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 999))
@@ -96,7 +97,7 @@ def test_deformed(images: int, group: int, own: int, rows: int, axes: list[tuple
     np.testing.assert_allclose(got, expected, 1e-4, 1e-4)
 
 
-@settings(max_examples=120, deadline=None)
+@draws(120)
 @given(st.integers(1, 3), st.sampled_from((1, 2, 3, 5, 16, 70)), st.tuples(*[st.integers(1, 9)] * 2),
        st.tuples(*[st.integers(1, 5)] * 2), st.integers(1, 6), st.sampled_from(("avg", "max", "bins")),
        st.sampled_from((0, 0, 1, 2, 3)), st.sampled_from((0.25, 1.0, 3.0)), st.booleans(),

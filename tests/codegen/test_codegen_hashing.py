@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("native")
 
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -39,7 +40,7 @@ def same(name: str, feeds: dict[str, np.ndarray], **attrs: Any) -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
-@settings(max_examples=30, deadline=None)
+@draws(30)
 @given(st.sampled_from(("int32", "uint32", "int64", "uint64")), st.lists(st.integers(0, 40), max_size=3),
        st.booleans(), st.integers(-(1 << 31), (1 << 31) - 1))
 def test_hashes(dtype: str, shape: list[int], positive: bool, seed: int) -> None:
@@ -48,7 +49,7 @@ def test_hashes(dtype: str, shape: list[int], positive: bool, seed: int) -> None
     same("MurmurHash3", {"x": x}, positive=int(positive), seed=seed)
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(st.integers(1, 3), st.integers(1, 40), st.integers(1, 6), st.integers(1, 30), st.integers(0, 999))
 def test_repetitions(batch: int, length: int, size: int, words: int, seed: int) -> None:
     """Of few words, so that n-grams come again; scores that are no numbers too."""

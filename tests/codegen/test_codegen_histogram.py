@@ -7,7 +7,8 @@ import pytest
 
 pytest.importorskip("native")
 
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 
 import native
@@ -28,7 +29,7 @@ def numbers(rng: np.random.Generator, n: int, kind: str) -> np.ndarray:
     return made
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(st.integers(1, 700), st.integers(1, 600), st.sampled_from(("plain", "edges", "positive", "rare")),
        st.sampled_from(((-4.0, 4.0), (-2.0, 2.0), (0.0, 3.0), (-0.5, 0.25))), st.booleans(),
        st.integers(1, 5), st.integers(0, 999), st.sampled_from((None, machine.AVX2, machine.SSE2)))

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from draws import draws
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from skips import needs
@@ -40,7 +41,7 @@ VNNI = replace(AVX512, features=tuple(sorted((*AVX512.features, "avx512vnni"))))
 RUNNABLE: list[Any] = [m for m in (HERE, VNNI, AVX512, AVX2, SSE2)
                        if m is not None and HERE is not None and HERE.arch == m.arch
                        and set(m.features) <= {*HERE.features, "sse2"}]
-QUICK = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = draws(15, suppress_health_check=list(HealthCheck))
 SUM = Expr.leaf(0, "int32")
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -52,7 +53,7 @@ SHAPES = st.sampled_from([(1, 4), (3, 1), (7, 30), (40, 5), (6,), (1,)])
 
 @given(seed=st.integers(0, 99), shape=SHAPES, dtype=DTYPES, one=st.booleans(),
        norm=st.sampled_from(["L1", "L2"]))
-@settings(max_examples=25, deadline=None)
+@draws(25)
 def test_scaled_and_normalized(seed: int, shape: tuple[int, ...], dtype: str, one: bool, norm: str) -> None:
     count = 1 if one else shape[-1]
     x = features(seed, dtype, *shape)
@@ -65,7 +66,7 @@ def test_scaled_and_normalized(seed: int, shape: tuple[int, ...], dtype: str, on
 
 @given(seed=st.integers(0, 99), shape=SHAPES, dtype=DTYPES, classes=st.integers(2, 20), shifted=st.booleans(),
        transform=st.sampled_from(["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"]))
-@settings(max_examples=25, deadline=None)
+@draws(25)
 def test_linear_models(seed: int, shape: tuple[int, ...], dtype: str, classes: int, shifted: bool,
                        transform: str) -> None:
     x, weights = features(seed, dtype, *shape), features(seed + 1, "float32", classes * shape[-1]) / 10
@@ -79,7 +80,7 @@ def test_linear_models(seed: int, shape: tuple[int, ...], dtype: str, classes: i
 
 @given(seed=st.integers(0, 99), shape=st.sampled_from([(6,), (3, 6), (2, 3, 6)]), count=st.integers(1, 9),
        dtype=st.sampled_from(["float32", "int64", "float64", "int32"]), axis=st.sampled_from([(0,), (1, 0)]))
-@settings(max_examples=25, deadline=None)
+@draws(25)
 def test_features_by_index(seed: int, shape: tuple[int, ...], count: int, dtype: str, axis: tuple[int, ...]
                            ) -> None:
     indices = np.random.default_rng(seed).integers(0, 6, count).reshape((1,) * (len(axis) - 1) + (-1,))

@@ -9,7 +9,8 @@ import pytest
 
 native = pytest.importorskip("native")
 
-from hypothesis import given, settings  # noqa: E402
+from draws import draws  # noqa: E402
+from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from orthrus.codegen.kernels import loops  # noqa: E402
@@ -88,7 +89,7 @@ def layouts(draw: st.DrawFn, rank: int) -> tuple:
             draw(st.booleans()))
 
 
-@settings(max_examples=250, deadline=None)
+@draws(250)
 @given(st.data(), st.sampled_from(tuple(CASES)), st.sampled_from(MACHINES),
        st.lists(st.floats(0, 1), max_size=2), st.integers(0, 1 << 30))
 def test_any_layout(data: st.DataObject, case: str, machine: Machine, cuts: list[float], seed: int) -> None:
@@ -193,3 +194,15 @@ def test_other_machines_assemble(machine: Machine, strides: tuple[tuple[int, ...
     shape = (5, 300, 3) if strides[0][0] == 900 else (5, 3, 8)
     spec, *_ = loops.elementwise(loops.nest(shape, strides), SUM, ["float32"] * 2)
     assert build.assemble(spec.text(machine), machine)
+
+
+@pytest.mark.parametrize(("dtype", "op", "whole"), [("int8", "neg", "32 x i8"), ("int16", "neg", "16 x i16"),
+                                                    ("float32", "tanh", "16 x float"),
+                                                    ("float64", "tanh", "8 x double")])
+def test_vectors_are_as_wide_as_the_types(dtype: str, op: str, whole: str) -> None:
+    """Whole registers of what a tree computes in; of float32 two, of float64 too: one vector's operations do
+    not wait for each other while there are another's."""
+    tree = Expr(op, (Expr.leaf(0, dtype),), dtype)
+    text = loops.loop(tree=tree, dtypes=(dtype,), kinds=(1, 1), outer=0, middle=False, cut=True).text(AVX2)
+    widest = max(int(line.split("<")[1].split()[0]) for line in text.splitlines() if " store <" in line)
+    assert widest == int(whole.split()[0]) and f"store <{whole}>" in text

@@ -7,7 +7,8 @@ import pytest
 
 pytest.importorskip("native")
 
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 from test_codegen_reduce import session
@@ -32,7 +33,7 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, kind: 
     return x.astype(dtype)
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.sampled_from((1, 2, 15, 16, 17, 64, 130, 400)),
        st.integers(0, 3), st.integers(0, 1 << 20), st.permutations(range(4)), st.sampled_from(DTYPES),
        st.sampled_from(("ties", "plain", "rising", "odd")), st.booleans())

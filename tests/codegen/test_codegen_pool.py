@@ -11,7 +11,8 @@ import pytest
 
 native = pytest.importorskip("native")
 
-from hypothesis import given, settings  # noqa: E402
+from draws import draws  # noqa: E402
+from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
@@ -79,7 +80,7 @@ def pools(draw: st.DrawFn) -> tuple:
             draw(st.integers(0, 1 << 30)))
 
 
-@settings(max_examples=50, deadline=None)
+@draws(50)
 @given(pools(), st.sampled_from(("max", "average", "padded", "l1", "l2")))
 def test_pools(case: tuple, kind: str) -> None:
     shape, attrs, pad, dtype, machine, seed = case
@@ -111,7 +112,7 @@ def test_pools(case: tuple, kind: str) -> None:
     close(y, want, 0 if kind == "max" else TOLERANCE[dtype])
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(pools(), st.booleans(), st.booleans(), st.booleans())
 def test_places_of_maxima(case: tuple, column_major: bool, last: bool, more: bool) -> None:
     """Of equal numbers the first, of NaN too; windows of nothing but -inf, and of no element."""
@@ -144,7 +145,7 @@ def test_places_of_maxima(case: tuple, column_major: bool, last: bool, more: boo
     np.testing.assert_array_equal(places, -want[1] if more else want[1])
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(st.integers(2, 3), st.sampled_from((1, 3, 17)),
        st.sampled_from(("float32", "float16", "uint8", "int8")),
        st.sampled_from(("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")), st.booleans(), st.integers(0, 9999))
@@ -173,7 +174,7 @@ def test_large_windows_axis_by_axis(rank: int, channels: int, dtype: str, auto_p
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], want)
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(st.tuples(st.integers(1, 2), st.sampled_from((1, 3, 17, 70)), st.integers(1, 6), st.integers(1, 6)),
        st.integers(1, 9), st.integers(1, 9), st.sampled_from(("nearest", "linear", "cubic")),
        st.sampled_from(("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")), st.booleans(),
@@ -198,7 +199,7 @@ def test_resizes(shape: tuple[int, ...], oh: int, ow: int, mode: str, coordinate
     close(y, want, TOLERANCE[dtype] if mode != "nearest" else 0)
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(st.sampled_from(((1, 3, 4, 4), (2, 17, 3, 5), (3, 5, 6), (2, 3, 4, 3, 5), (7, 9))), st.booleans(),
        st.sampled_from((0.5, 0.6, 1.0, 1.7, 2.0, 3.0)), st.sampled_from((0.3, 1.5, 2.0, 2.4)),
        st.sampled_from(("linear", "cubic")),
@@ -231,7 +232,7 @@ def test_resizes_infinities(shape: tuple[int, ...], last: bool, first: float, se
     close(got[finite], want[finite], 5 * TOLERANCE[dtype])
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 40), st.sampled_from((1, 2, 3, 4, 16, 19)),
        st.integers(1, 5), st.sampled_from(("float32", "float16", "bfloat16", "uint8", "int8")), st.booleans(),
        st.sampled_from((host(), AVX2, SSE2)), st.integers(0, 99))
@@ -254,7 +255,7 @@ def test_resizes_one_axis(outer: int, wide: int, length: int, together: int, tap
     np.testing.assert_array_equal(y, want)
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(st.data())
 def test_interpolates_along_any_axes(data: Any) -> None:
     """Of arrays of any rank and of integers. At an edge, where several places are one, their weights are
@@ -286,7 +287,7 @@ def test_interpolates_along_any_axes(data: Any) -> None:
         close(got, want, 10 * TOLERANCE[dtype])
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(st.tuples(st.integers(1, 3), st.sampled_from((1, 2, 5, 9)), st.sampled_from((1, 3, 8, 31, 64, 140))),
        st.tuples(*[st.sampled_from((1, 2, 3, 20, 0.5, 1.5, 0.7, 1.3))] * 2), st.sampled_from((1, 2, 3, 80)),
        st.sampled_from(("floor", "ceil", "round_prefer_ceil")), st.sampled_from(("asymmetric", "half_pixel")),

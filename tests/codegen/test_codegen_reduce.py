@@ -13,8 +13,9 @@ import pytest
 
 native = pytest.importorskip("native")
 
+from draws import draws  # noqa: E402
 from graphs import info, model  # noqa: E402
-from hypothesis import given, settings  # noqa: E402
+from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
@@ -63,7 +64,7 @@ def cases(draw: st.DrawFn) -> tuple:
     return tuple(shape), axes, order, draw(st.integers(0, 2)), draw(st.integers(0, 1 << 30))
 
 
-@settings(max_examples=120, deadline=None)
+@draws(120)
 @given(cases(), st.sampled_from((*KINDS, "arg max", "arg min", "arg max last", "arg min last")),
        st.sampled_from(tuple(DTYPES)), st.sampled_from(MACHINES), st.booleans())
 def test_any_layout(case: tuple, kind: str, dtype: str, machine: Machine, nan: bool) -> None:
@@ -150,7 +151,7 @@ OPS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "Reduc
        "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare", "ArgMax", "ArgMin", "GlobalAveragePool")
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(cases(), st.sampled_from(OPS), st.sampled_from(("float32", "float16", "int32", "int64", "float64")),
        st.booleans(), st.booleans())
 def test_models(case: tuple, name: str, dtype: str, keepdims: bool, around: bool) -> None:

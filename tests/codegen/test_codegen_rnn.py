@@ -11,7 +11,8 @@ import pytest
 
 native = pytest.importorskip("native")
 
-from hypothesis import given, settings  # noqa: E402
+from draws import draws  # noqa: E402
+from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
@@ -111,7 +112,7 @@ def cases(draw: st.DrawFn) -> tuple:
             draw(st.sampled_from((0.0, 0.0, 0.7))), draw(st.integers(0, 1 << 30)))
 
 
-@settings(max_examples=40, deadline=None)
+@draws(40)
 @given(cases(), st.sampled_from((host(), AVX2, SSE2)))
 def test_layers(case: tuple, machine: Machine) -> None:
     kind, steps, batch, hidden, direction, parts, lbr, coupled, clip, seed = case
@@ -154,7 +155,7 @@ def model(kind: str, values: list[np.ndarray | None], attrs: dict[str, Any]) -> 
     return bytes(made.SerializeToString())
 
 
-@settings(max_examples=12, deadline=None)
+@draws(12)
 @given(cases(), st.integers(0, 1), st.booleans())
 def test_sessions(case: tuple, layout: int, odd: bool) -> None:
     kind, steps, batch, hidden, direction, parts, lbr, _, clip, seed = case

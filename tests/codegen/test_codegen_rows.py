@@ -8,7 +8,8 @@ import pytest
 
 native = pytest.importorskip("native")
 
-from hypothesis import given, settings  # noqa: E402
+from draws import draws  # noqa: E402
+from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from orthrus.codegen.kernels import norm, rows  # noqa: E402
@@ -83,7 +84,7 @@ def cases(draw: st.DrawFn) -> tuple:
             draw(st.sampled_from((host(), AVX2, SSE2))), draw(st.booleans()), draw(st.integers(0, 1 << 30)))
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(cases(), st.sampled_from(KINDS))
 def test_rows_of_any_layout(case: tuple, kind: str) -> None:
     shape, axes, order, pad, dtype, machine, hold, seed = case

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orthrus.shapes.symbolic import Polynomials, Sizes, SymInt, choice, formed, has_size, memo, pinned
@@ -77,7 +78,7 @@ DIMENSIONS = st.tuples(st.integers(1, 40), st.integers(1, 40))
 
 
 @given(STEPS, DIMENSIONS, st.lists(DIMENSIONS, min_size=8, max_size=8))
-@settings(max_examples=400, deadline=None, derandomize=True)
+@draws(400)
 def test_what_is_traced_holds_for_other_dimensions(steps: Any, now: Any, others: Any) -> None:
     with Sizes() as sizes:
         made = drawn(steps, [sizes.dimension(d) for d in now])

@@ -7,8 +7,9 @@ import pytest
 
 pytest.importorskip("native")
 
+from draws import draws
 from graphs import info, model
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -43,7 +44,7 @@ def scores(rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> np.nd
     return made
 
 
-@settings(max_examples=80, deadline=None)
+@draws(80)
 @given(st.integers(1, 2), st.integers(1, 3), st.one_of(st.integers(1, 70), st.integers(200, 400)),
        st.integers(1, 40), st.sampled_from((0.0, 0.25, 0.5, 1.0)),
        st.sampled_from((None, -2.0, 0.0, 0.5, 1.0)), st.sampled_from(("plain", "grid", "odd")), st.booleans(),

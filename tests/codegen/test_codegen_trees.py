@@ -9,7 +9,8 @@ import pytest
 
 native = pytest.importorskip("native")
 
-from hypothesis import given, settings  # noqa: E402
+from draws import draws  # noqa: E402
+from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 
@@ -98,7 +99,7 @@ def forests(draw: st.DrawFn) -> tuple:
             draw(st.booleans()), draw(st.integers(0, 1 << 30)))
 
 
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @given(forests(), st.sampled_from(("SUM", "AVERAGE", "MIN", "MAX")), st.sampled_from((host(), AVX2, SSE2)),
        st.integers(1, 40), st.sampled_from(("float32", "int32", "int64")))
 def test_forests(case: tuple, aggregate: str, machine: Machine, rows: int, dtype: str) -> None:
@@ -122,6 +123,7 @@ def test_forests(case: tuple, aggregate: str, machine: Machine, rows: int, dtype
     np.testing.assert_allclose(y[:, keep], (expected + start)[:, keep], rtol=2e-6, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_deep_trees_continue_in_links() -> None:
     rng = np.random.default_rng(3)
     made = Growing(rng, 40, ("BRANCH_LEQ",), True)
@@ -203,7 +205,7 @@ def model(kind: str, attrs: dict[str, Any], features: int) -> bytes:
     return bytes(made.SerializeToString())
 
 
-@settings(max_examples=30, deadline=None)
+@draws(30)
 @given(st.integers(1, 12), st.sampled_from((1, 2, 3)), st.sampled_from(("all", "each", "one")), st.booleans(),
        st.integers(0, 3), st.sampled_from(("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")), st.booleans(),
        st.integers(0, 1 << 30))

@@ -76,6 +76,28 @@ def test_it_is_made_again_byte_by_byte(units: dict[str, Unit], content: bytes,
         assert found[i] == made(unit, HOST).data == library.compile_all([unit.text(HOST)], HOST, 0)[0]
 
 
+FRESH = """
+import sys
+from functools import partial
+from orthrus.native.pack import build, tables, vision
+build.networks = lambda: [partial(vision.separable, (32, 32), "hardswish"),
+                          partial(tables.forest, 3, 4, 2, 3)]
+data, count = build.whole(())
+assert count > 15
+open(sys.argv[1], "wb").write(data)
+"""
+
+
+def test_a_process_that_imported_no_kernel_makes_it(tmp_path: Path) -> None:
+    """Networks are lowered in processes that are forked off, which import what they need."""
+    file = tmp_path / "kernels.pack"
+    subprocess.run([sys.executable, "-c", FRESH, str(file)], check=True)
+    there = pack.opened(str(file))
+    assert there is not None
+    found = {key: unit for net in NETS[:4:3] for key, unit in asked(net(), HOST).items()}
+    assert len(there.find(dict(enumerate(found)), HOST)) == len(found) > 10
+
+
 def test_a_release_compares_it(content: bytes, placed: Callable[[bytes], None],
                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orthrus.native.pack.build.networks", lambda: NETS)
@@ -90,7 +112,8 @@ def test_a_release_compares_it(content: bytes, placed: Callable[[bytes], None],
     assert compared(1) == 0
 
 
-@pytest.mark.parametrize("name", COMMON)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow][:i % 4])
+                                  for i, name in enumerate(COMMON)])
 def test_machines_that_give_the_same_answers_get_the_same_text(name: str) -> None:
     """Every question counts, also those asked of a machine that another text was written for before."""
     machine = machine_named(name)

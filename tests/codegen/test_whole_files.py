@@ -76,3 +76,15 @@ def test_a_file_says_the_same_however_its_bytes_are_cut(file: Path) -> None:
         cache.write_whole(NAME, [data[:cut], data[cut:]], "whole", 1 << 30, quick=True)
         told.add(file.read_bytes())
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_another_files_content_is_not_believed(quick: bool, file: Path) -> None:
+    """Whole and undamaged as it is: it was kept under another name."""
+    data = np.arange(999)
+    cache.write_whole(NAME, [data], "whole", 1 << 30, quick)
+    other = file.with_name("1" * 64)
+    other.write_bytes(file.read_bytes())
+    other.chmod(0o600)
+    assert cache.read_whole(other.name, "whole", quick) is None
+    assert cache.read_whole(NAME, "whole", quick) is not None

@@ -105,8 +105,10 @@ def test_no_room(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mine.common(array) is array and mine.common(np.zeros(1 << 16, np.uint8)).ctypes.data
 
 
-def mapped(process: subprocess.Popen[bytes], number: int) -> bool:
-    """Whether a process maps, to read, the file of this number."""
+def mapped(process: subprocess.Popen[bytes] | None, number: int) -> bool:
+    """Whether a process maps, to read, the file of this number; one that is being started does not."""
+    if process is None:
+        return False
     try:
         maps = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
     except OSError:
@@ -114,6 +116,7 @@ def mapped(process: subprocess.Popen[bytes], number: int) -> bool:
     return any(f" {number} " in line and " r--s " in line for line in maps)
 
 
+@pytest.mark.slow
 @needs("generated code")
 def test_packed_weights_lie_in_memory_once(tmp_path: Path) -> None:
     """Of a model with 16 MiB of weights two replicas have one copy, also of what is packed for other shapes,

@@ -76,7 +76,7 @@ class Gun:
         return True
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_thousand_requests_under_fire() -> None:
     put, answered, wrong = list[Piece](), list[int](), list[BaseException]()
     with Replicas(MODEL, devices=2, time_limit=5) as replicas:

@@ -103,7 +103,8 @@ def test_few_rows_or_columns(target: str, dtype: str) -> None:
         _near(out, a, b)
 
 
-@pytest.mark.parametrize("target", AMD)
+@pytest.mark.parametrize("target", [
+    pytest.param(target, marks=[pytest.mark.thorough][:target == "gfx942"]) for target in AMD])
 def test_the_last_of_several_programs_adds_up_what_all_have_summed(target: str) -> None:
     random = np.random.default_rng(3)
     for m, n, k, tile in ((2, 80, 8192, None), (5, 40, 1500, (Tile(16, 32, 16), 9)),

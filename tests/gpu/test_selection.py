@@ -37,7 +37,8 @@ def test_best_of_short_rows(dtype: str, shape: tuple[int, ...], axis: int, k: in
     compare(made, {"x": x}, by_turns(dtype, shape))
 
 
-@pytest.mark.parametrize("shape, k", (((2, 5000), 3), ((1, 30000), 200)))
+@pytest.mark.parametrize("shape, k", [((2, 5000), 3),
+                                      pytest.param((1, 30000), 200, marks=pytest.mark.thorough)])
 def test_best_of_long_rows(shape: tuple[int, ...], k: int) -> None:
     made = model([node("TopK", "x k", "a b")], {"x": shape}, ["a", "b"], k=np.array([k]))
     compare(made, {"x": RNG.integers(0, 4000, shape).astype(np.float32)})

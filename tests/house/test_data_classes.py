@@ -190,6 +190,21 @@ def test_the_collector_works_on_when_what_was_made_is_made() -> None:
         gc.enable()
 
 
+def test_what_a_program_has_frozen_is_counted_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To count it is to go through it."""
+    counted: list[int] = []
+
+    def count() -> int:
+        counted.append(1)
+        return 1
+    monkeypatch.setattr(memory, "_aged", 0)
+    monkeypatch.setattr(gc, "get_freeze_count", count)
+    for _ in range(20):
+        with memory.making():
+            pass
+    assert len(counted) <= memory._AGED
+
+
 @pytest.mark.parametrize("ask", [inspect.signature, lambda cls: inspect.signature(cls.__init__)])
 @pytest.mark.parametrize("called", [False, True])
 def test_what_a_constructor_takes_is_seen(ask: Any, called: bool) -> None:

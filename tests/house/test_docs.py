@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from skips import needs
@@ -27,12 +28,12 @@ SWITCH = re.compile(r"ORTHRUS_\w+=")
 PROVIDER_LINES = 50
 HEADERS = sorted((ROOT / "src").rglob("*.h"))
 """Whose constants look like switches."""
-ABOUT = {"c.md": [needs("C compiler"), pytest.mark.slow], "serving.md": needs("server libraries"),
-         "ray.md": needs("Ray"), "dnnl.md": needs("oneDNN"), "iree.md": needs("IREE"),
-         "spacemit.md": needs("SpaceMIT"), "spacemit_estimate.md": needs("SpaceMIT"),
-         "torch.md": needs("torch"),
-         **dict.fromkeys(("tools.md", "scale.md", "distributed.md", "CONTRIBUTING.md"), pytest.mark.slow)}
-"""Pages about what may be missing, and those that take long."""
+ABOUT = {"c.md": "C compiler", "dnnl.md": "oneDNN", "iree.md": "IREE", "ray.md": "Ray",
+         "serving.md": "server libraries", "spacemit.md": "SpaceMIT", "spacemit_estimate.md": "SpaceMIT",
+         "torch.md": "torch"}
+"""Pages about what may be missing."""
+FIRST = ("README.md", "quickstart.md", "migration.md")
+"""Pages that the short suite runs."""
 
 DRIVER = """
 import linecache, sys
@@ -108,7 +109,12 @@ def steps(page: Path) -> Iterator[tuple[int, str, object]]:
             yield from (step for words in commands(block) if (step := executed(block.line, words)))
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, id=page.name, marks=ABOUT.get(page.name, ()))
+def marks(page: str) -> list[Any]:
+    found = [needs(ABOUT[page])] if page in ABOUT else []
+    return found if page in FIRST else [*found, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name, marks=marks(page.name))
                                   for page in PAGES if any(steps(page))])
 def test_page_runs(page: Path, tmp_path: Path) -> None:
     work = json.dumps(list(steps(page)))

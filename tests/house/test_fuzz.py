@@ -56,6 +56,7 @@ def scoped(seeds: range, peer: Any) -> list[str]:
     return [f"seed {seed}: {text}" for seed in seeds for text in scopes.findings(*scopes.build(seed), peer)]
 
 
+@pytest.mark.slow
 def test_nested_scopes(peer: Any) -> None:
     assert not (found := scoped(range(2000, 2060), peer)), "\n".join(found)
 
@@ -68,6 +69,7 @@ def test_many_nested_scopes(first: int, peer: Any) -> None:
 
 
 @LINUX
+@pytest.mark.slow
 def test_mutations(tmp_path: Path) -> None:
     """In a process of their own, since it takes limits that it cannot give back."""
     plan = search.Plan("mutations", str(tmp_path), time.time() + 60, 1, quick=False, most=450)

@@ -48,9 +48,9 @@ def _has(name: str) -> bool:
 
 
 KERNELS = [pytest.param("host", marks=GENERATES),
-           *(pytest.param(name, marks=pytest.mark.skipif(not _has(name),
-                                                         reason=f"the processor here has no {name}"))
-             for name in MACHINES)]
+           *(pytest.param(name, marks=[
+               pytest.mark.skipif(not _has(name), reason=f"the processor here has no {name}"),
+               *[pytest.mark.thorough][:name == "sse2"]]) for name in MACHINES)]
 SHARES = {"host": (0, 2), "avx2": (1, 4), "sse2": (3, 4), "numpy": (0, 4)}
 """First and step of each target's share of cases: one target with generated code or another has each."""
 

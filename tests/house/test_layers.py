@@ -6,17 +6,19 @@ import ast
 import functools
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from sources import FILES, SOURCE, named
+from sources import parsed as read
 
 from orthrus.codegen.object import cache
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "orthrus"
 ORDER = (
-    ("locks",), ("records",), ("later",), ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",),
-    ("recent",), ("memory",), ("modelfile",), ("processors",), ("ir",), ("shapes",), ("ops",), ("load",),
+    ("locks",), ("records",), ("later",), ("index",), ("errors",), ("limits",), ("knobs",), ("seeds",),
+    ("shown",), ("recent",), ("memory",), ("modelfile",), ("processors",), ("ir",), ("shapes",), ("ops",),
+    ("load",),
     ("optimize",),
     ("kernels",), ("codegen",), ("lowering",), ("providers",), ("partition",), ("plan",), ("run",),
     ("profiling",), ("api", "capi"), ("native",), ("testing",), ("demo",), ("tools",),
@@ -43,7 +45,6 @@ LISTENS = "serving"
 VAGUE = frozenset({"utils", "helpers", "common", "util", "misc"})
 FOREIGN = frozenset({"quantization/neural_compressor/util.py"})
 """Files whose vague names are onnxruntime's."""
-FILES = sorted(SOURCE.rglob("*.py"))
 LONGEST = 600
 
 
@@ -55,7 +56,7 @@ CODE = {
     "__init__.py": "import_module: this package's modules, when a name of theirs is first used",
     "api/alias.py": "import_module: this package's modules, under another name",
     "distributed/worker.py": "import_module: the modules that the program names",
-    "ops/define.py": "import_module: the modules with definitions",
+    "index.py": "import_module: this package's modules, when an operator of theirs is first asked for",
     "later.py": "import_module: this package's modules, when a name of theirs is first used",
     "records.py": "exec: constructors, of the classes' own fields",
     "providers/__init__.py": "import_module: this package's providers",
@@ -63,12 +64,12 @@ CODE = {
     "load/messages.py": "exec_module: the installed onnx package's module of messages",
     "native/ahead/in_wheel.py": "CDLL: the library of the wheel that it is copied into",
     "native/dropin/service.py": "import_module: the modules that the program's environment names",
-    "lowering/rules/__init__.py": "import_module: the modules with rules",
     "quantization/__init__.py": "import_module: this package's modules, when a name of theirs is first used",
     "codegen/object/library.py": "loads: objects from a process that was started for them",
     "codegen/triton/compile.py": "compile, exec: the text of kernels that this package wrote",
     "codegen/kernels/amx.py": "CDLL: the C library", "codegen/machines/executable.py": "CDLL: the C library",
     "codegen/runtime/threads.py": "CDLL: the C library",
+    "optimize/pattern.py": "import_module: this package's rules, when a node may match one",
     "providers/dnnl/binding.py": "CDLL: the installed package's library",
     "providers/dnnl/openmp.py": "CDLL: the OpenMP library",
     "providers/gpu/library.py": "CDLL: the driver's library",
@@ -79,6 +80,7 @@ CODE = {
     "tools/cli/check_provider.py": "import_module: the module that the command line names",
     "tools/cli/execute.py": "run_module, run_path: the program that the command line names",
     "tools/cli/quantize.py": "import_module: --score",
+    "tools/index.py": "import_module: this package's modules",
     "tools/perf/run.py": "import_module: the runtime to measure, this one or onnxruntime",
     "tools/pytorch_export_helpers.py": "import_module: torch",
     "transformers/__init__.py": "import_module: this package's modules, under onnxruntime's paths",
@@ -86,18 +88,20 @@ CODE = {
 """Files that do such a thing, and what with: nothing that was read from a model or from data."""
 
 
-@functools.cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """What was read of the sources goes when the last test has ended: it is a million objects."""
+    yield
+    parsed.cache_clear()
+    imports.cache_clear()
+
+
+parsed = functools.cache(read)
 
 
 def module_of(path: Path) -> str:
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def named(path: Path) -> str:
-    return str(path.relative_to(SOURCE))
 
 
 @functools.cache
@@ -133,35 +137,35 @@ def stage(module: str) -> str | None:
     return parts[1] if parts[1] in RANK or parts[1] in PACKAGES else None
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_a_stage_imports_only_earlier_stages(path: Path) -> None:
-    own = path.relative_to(SOURCE).with_suffix("").parts[0]
-    if own not in RANK or named(path) in COMMANDS:
-        return
-    wrong = [f"line {line}: {module}" for module, line in imports(path)
-             if (other := stage(module)) is not None and RANK.get(other, len(ORDER)) > RANK[own]]
-    assert not wrong, f"{named(path)} ({own}) imports later stages: {'; '.join(wrong)}"
+def importing(files: Iterable[Path], wrong: Callable[[Path, str], bool]) -> list[str]:
+    """Where these files import a module that is wrong for them."""
+    return [f"{named(path)}:{line} imports {module}" for path in files for module, line in imports(path)
+            if wrong(path, module)]
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.relative_to(SOURCE).parts[0] in ROOMS], ids=named)
-def test_a_room_imports_only_earlier_rooms(path: Path) -> None:
-    own, room = path.relative_to(SOURCE).with_suffix("").parts[:2]
-    if room == "__init__":
-        return
-    rooms = ROOMS[own]
-    wrong = [f"line {line}: {module}" for module, line in imports(path)
-             if module.startswith(f"orthrus.{own}.")
-             and rooms.index(module.split(".")[2]) > rooms.index(room)]
-    assert not wrong, f"{named(path)} imports later rooms: {'; '.join(wrong)}"
+def test_a_stage_imports_only_earlier_stages() -> None:
+    def later(path: Path, module: str) -> bool:
+        own, other = path.relative_to(SOURCE).with_suffix("").parts[0], stage(module)
+        return own in RANK and other is not None and RANK.get(other, len(ORDER)) > RANK[own]
+    assert importing((path for path in FILES if named(path) not in COMMANDS), later) == []
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "providers").rglob("*/*.py")), ids=named)
-def test_no_provider_imports_another(path: Path) -> None:
-    own = path.relative_to(SOURCE / "providers").parts[0]
-    others = {p.name for p in (SOURCE / "providers").iterdir() if p.is_dir()} - {own} - BASES
-    wrong = [f"line {line}: {module}" for module, line in imports(path)
-             if module.startswith("orthrus.providers.") and module.split(".")[2] in others]
-    assert not wrong, f"{named(path)} imports another provider: {'; '.join(wrong)}"
+def test_a_room_imports_only_earlier_rooms() -> None:
+    def later(path: Path, module: str) -> bool:
+        own, room = path.relative_to(SOURCE).with_suffix("").parts[:2]
+        rooms = ROOMS[own]
+        return (room != "__init__" and module.startswith(f"orthrus.{own}.")
+                and rooms.index(module.split(".")[2]) > rooms.index(room))
+    assert importing((path for path in FILES if path.relative_to(SOURCE).parts[0] in ROOMS), later) == []
+
+
+def test_no_provider_imports_another() -> None:
+    folders = {p.name for p in (SOURCE / "providers").iterdir() if p.is_dir()} - BASES
+
+    def another(path: Path, module: str) -> bool:
+        own = path.relative_to(SOURCE / "providers").parts[0]
+        return module.startswith("orthrus.providers.") and module.split(".")[2] in folders - {own}
+    assert importing(sorted((SOURCE / "providers").rglob("*/*.py")), another) == []
 
 
 def test_no_imports_go_in_circles() -> None:
@@ -195,16 +199,15 @@ def test_every_module_has_its_place() -> None:
     assert names - set(RANK) - PACKAGES == {"__init__", "__main__"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_files_are_named_and_short(path: Path) -> None:
-    assert path.stem not in VAGUE or named(path) in FOREIGN
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
+def test_files_are_named_and_short() -> None:
+    assert {named(path) for path in FILES if path.stem in VAGUE} <= FOREIGN
+    assert [named(path) for path in FILES if len(path.read_text("utf-8").splitlines()) > LONGEST] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_nothing_reaches_the_network(path: Path) -> None:
-    if named(path) not in CONVERSES and path.relative_to(SOURCE).parts[0] != LISTENS:
-        assert not {module.split(".")[0] for module, _ in imports(path)} & NETWORK
+def test_nothing_reaches_the_network() -> None:
+    silent = (path for path in FILES
+              if named(path) not in CONVERSES and path.relative_to(SOURCE).parts[0] != LISTENS)
+    assert importing(silent, lambda _, module: module.split(".")[0] in NETWORK) == []
 
 
 def calls(path: Path) -> Iterator[tuple[str, str, ast.Call]]:
@@ -222,17 +225,15 @@ def test_nothing_that_is_read_becomes_code() -> None:
     assert doing == set(CODE), f"not in the table: {doing - set(CODE)}; gone: {set(CODE) - doing}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_arrays_are_read_without_pickles(path: Path) -> None:
-    for where, name, call in calls(path):
-        if name == "load" and where in ("np", "numpy"):
-            assert any(k.arg == "allow_pickle" and ast.unparse(k.value) == "False" for k in call.keywords)
+def test_arrays_are_read_without_pickles() -> None:
+    assert [f"{named(path)}:{call.lineno}" for path in FILES for where, name, call in calls(path)
+            if name == "load" and where in ("np", "numpy") and not any(
+                k.arg == "allow_pickle" and ast.unparse(k.value) == "False" for k in call.keywords)] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_modules_have_docstrings(path: Path) -> None:
-    tree = parsed(path)
-    assert ast.get_docstring(tree) or not tree.body
+def test_modules_have_docstrings() -> None:
+    assert [named(path) for path in FILES
+            if not ast.get_docstring(tree := parsed(path)) and tree.body] == []
 
 
 PROGRAM = """

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from sources import FILES, SOURCE, named, parsed
 
 import orthrus
 from orthrus.ops.contrib import fused
 from orthrus.ops.define import Op, defined
 from orthrus.ops.nn import rnn
 
-SOURCE = Path(orthrus.__file__).resolve().parent
-FILES = sorted(SOURCE.rglob("*.py"))
 ALLOWED = {
     "tools/pytorch_export_contrib_ops.py: approximate": "PyTorch's, whose exporter leaves it out",
     "ops/nn/geometry.py: auto_pad": "windows of operators without the attribute, such as a global pool",
@@ -160,18 +159,19 @@ def _inherited(node: ast.FunctionDef, op: Op) -> Iterator[tuple[ast.AST, str]]:
 @functools.cache
 def found(path: Path) -> dict[str, list[str]]:
     """By `file: attribute`, the places where a default stands that a definition says."""
-    file = str(path.relative_to(SOURCE))
+    file = named(path)
     made: dict[str, list[str]] = {}
-    for node, what in told_twice(ast.parse(path.read_text()), file):
+    for node, what in told_twice(parsed(path), file):
         made.setdefault(f"{file}: {what}", []).append(f"line {node.lineno}: {ast.unparse(node)}")  # type: ignore[attr-defined]
     return made
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_no_default_is_written_twice(path: Path) -> None:
-    assert not {key: places for key, places in found(path).items() if key not in ALLOWED}
+@pytest.mark.slow
+def test_no_default_is_written_twice() -> None:
+    assert not {key: places for path in FILES for key, places in found(path).items() if key not in ALLOWED}
 
 
+@pytest.mark.slow
 def test_the_exceptions_are_needed() -> None:
     assert ALLOWED.keys() <= {key for path in FILES for key in found(path)}
 
@@ -239,10 +239,11 @@ def _lists(path: Path) -> bool:
     """Whether a literal names eight elementwise operators or more."""
     names = {op.name for op in OPERATORS if op.broadcasts}
     return any(sum(isinstance(e, ast.Constant) and e.value in names for e in node.elts) >= 8
-               for node in ast.walk(ast.parse(path.read_text()))
+               for node in ast.walk(parsed(path))
                if isinstance(node, ast.Tuple | ast.List | ast.Set))
 
 
+@pytest.mark.slow
 def test_which_operators_are_elementwise_the_definitions_say() -> None:
-    found = {str(path.relative_to(SOURCE)) for path in FILES if _lists(path)}
+    found = {named(path) for path in FILES if _lists(path)}
     assert found == LISTS.keys()

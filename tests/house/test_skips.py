@@ -80,6 +80,7 @@ def reasons(path: Path) -> Iterator[str]:
                     yield str(start.value)
 
 
+@pytest.mark.slow
 def test_reasons_that_come_up_elsewhere_are_in_the_table_too() -> None:
     found = [f"{path.name}: {text}" for path in sorted(ROOT.glob("tests/**/*.py")) for text in reasons(path)
              if skips.known_reason(text) is None]

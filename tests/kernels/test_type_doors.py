@@ -23,6 +23,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import orthrus as ort
@@ -301,6 +302,7 @@ def main() -> None:
     print(json.dumps("done"), flush=True)
 
 
+@pytest.mark.slow
 def test_every_door() -> None:
     here = Path(__file__).resolve()
     paths = [str(here.parents[2] / "src"), *(p for p in sys.path if p)]

@@ -38,7 +38,8 @@ def server() -> Iterator[Any]:
     process.wait(10)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow][:i % 3])
+                                  for i, name in enumerate(CASES)])
 def test_hostile(server: Any, name: str) -> None:
     server.stdin.write(name + "\n")
     server.stdin.flush()

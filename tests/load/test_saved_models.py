@@ -47,6 +47,15 @@ def test_texts_are_written_where_there_are_any(level: str, text: str, tmp_path: 
 
 
 @pytest.mark.parametrize("level", LEVELS)
+def test_a_cast_to_the_same_type_stays_where_it_makes_an_output(level: str, tmp_path: Path) -> None:
+    float32 = {"to": TensorProto.FLOAT}
+    model = made([NODE("Cast", ["x"], ["a"], **float32), NODE("Erf", ["a"], ["b"]),
+                  NODE("Cast", ["b"], ["y"], **float32)], {}, [2])
+    first = [] if level != "ORT_DISABLE_ALL" else ["Cast"]
+    assert [node.op_type for node in saved(model, level, tmp_path).graph.node] == [*first, "Erf", "Cast"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
 def test_absent_inputs_at_the_end_stay(level: str, tmp_path: Path) -> None:
     low = np.float32(-1)
     nodes = [NODE("Clip", ["x", "low", ""], ["a"]), NODE("Sin", ["a"], ["b"]),

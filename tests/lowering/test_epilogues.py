@@ -35,20 +35,25 @@ pytestmark = needs("generated code")
 SIZE = (2, 3, 2, 5)
 AMX = replace(AVX512, features=tuple(sorted((*AVX512.features, "amx-bf16", "amx-int8", "amx-tile"))))
 MACHINES = (AVX512, AVX2, SSE2, NEON, RVV128, SPACEMIT_K1, SPACEMIT_K3, AMX)
+SOME = tuple(dict.fromkeys(("MaxPool", "Resize linear", "Conv 1x1", "Conv stem", "MatMul", "Softmax 1",
+                            "ReduceMean 23 kept", "ConvInteger", "Gather", "Concat", *list(KERNELS)[::3])))
+"""Of each kind of kernel, one or two."""
 OTHERS = ((3, 3, 2, 5), (1, 3, 2, 5), (2, 3, 5, 3), (2, 3, 1, 5), (5, 2, 3, 2), (1, 1, 1, 1))
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", SOME)
 def test_operands_of_every_shape(name: str) -> None:
     assert not faults(epilogue_cases.build(len(name), name, most=2, size=SIZE))
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [pytest.param(range(1), marks=pytest.mark.slow),
+                                   pytest.param(range(1, 4), marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("threads", (1, 2))
 @pytest.mark.parametrize("level", ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL"))
 @pytest.mark.parametrize("name,dtype", [(n, d) for n in KERNELS for d in ("float32", *TYPES[n])])
-def test_operands_of_every_shape_and_size(name: str, dtype: str, level: str, threads: int) -> None:
-    for seed in range(4):
+def test_operands_of_every_shape_and_size(name: str, dtype: str, level: str, threads: int, seeds: range
+                                          ) -> None:
+    for seed in seeds:
         assert not faults(epilogue_cases.build(seed, name, dtype), level, threads), seed
 
 
@@ -58,14 +63,14 @@ def _shapes(name: str, shapes: int, most: int) -> list[str]:
     return shape_faults(first, [other for other in others if resized(first, other)], shapes)
 
 
-@pytest.mark.parametrize("name", ("MaxPool", "Resize linear", "Conv 1x1", "Conv stem", "MatMul", "Softmax 1",
-                                  "ReduceMean 23 kept", "ConvInteger", "Gather", "Concat"))
+@pytest.mark.parametrize("name", SOME[:10])
 def test_operands_whose_shapes_change(name: str) -> None:
     assert not _shapes(name, 2, 2)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shapes", (0, 1, 2))
+@pytest.mark.parametrize("shapes", [pytest.param(0, marks=pytest.mark.thorough),
+                                    pytest.param(1, marks=pytest.mark.thorough),
+                                    pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", KERNELS)
 def test_operands_of_every_shape_that_changes(name: str, shapes: int) -> None:
     assert not _shapes(name, shapes, 20)
@@ -85,11 +90,12 @@ def test_windows(kind: str) -> None:
     assert not _windows(kind, "float32", range(8))
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [pytest.param(range(100, 130), marks=pytest.mark.slow),
+                                   pytest.param(range(130, 300), marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("dtype", ("float32", "float16", "float64"))
 @pytest.mark.parametrize("kind", window_cases.KINDS)
-def test_windows_of_every_kind(kind: str, dtype: str) -> None:
-    assert not _windows(kind, dtype, range(100, 300))
+def test_windows_of_every_kind(kind: str, dtype: str, seeds: range) -> None:
+    assert not _windows(kind, dtype, seeds)
 
 
 def _lowered(b: Branches, machine: Machine, matrix_unit: bool = False) -> list[KernelStep]:
@@ -99,7 +105,7 @@ def _lowered(b: Branches, machine: Machine, matrix_unit: bool = False) -> list[K
     return Lowering(graph.nodes, inputs, graph.outputs, machine, {}, reference, matrix_unit).steps
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", SOME)
 def test_walks_on_registers_of_many_lanes(name: str) -> None:
     assert _lowered(epilogue_cases.build(1, name, most=3, size=(2, 3, 9, 17)), SPACEMIT_K3)
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from draws import draws
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
@@ -223,6 +224,7 @@ def fuzzed(seeds: range) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_random_graphs() -> None:
     assert fuzzed(range(40)) > 5
 
@@ -233,7 +235,7 @@ def test_random_graphs_at_length() -> None:
 
 
 @pytest.mark.parametrize("op", ["EyeLike", "Trilu", "OneHot", "Hardmax"])
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@draws(15, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), fixed=st.sampled_from([(), (0,), (1,)]), k=st.sampled_from(
     [0, 0, 1, -1, 3, -4, 50, -50]))
 def test_places_of_open_sizes(op: str, seed: int, fixed: tuple[int, ...], k: int) -> None:
@@ -259,8 +261,8 @@ def test_places_of_open_sizes(op: str, seed: int, fixed: tuple[int, ...], k: int
 def test_limits_of_a_session_hold() -> None:
     model, feeds = rows()
     session = ort.InferenceSession(model, limits=ort.Limits(max_tensor_bytes=4 << 20))
-    for batch in (200, 205, 207):
-        session.run(None, feeds(batch, 16, 0))
+    for sizes in ALIKE["rows"]:
+        session.run(None, feeds(*sizes))
     assert any(formula.served for native in natives(session) for formula in native.learner.formulas)
     with pytest.raises((errors.Fail, errors.InvalidArgument, MemoryError), match="bytes"):
         session.run(None, feeds(20_000, 40, 0))

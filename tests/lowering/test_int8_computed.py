@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from draws import draws
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from onnx import helper
 from test_int8_models import MACHINES, codes, definition, model, on, run
@@ -15,7 +16,7 @@ from test_int8_models import MACHINES, codes, definition, model, on, run
 import orthrus
 
 MS = "com.microsoft"
-QUICK = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = draws(12, suppress_health_check=list(HealthCheck))
 SHAPES = st.sampled_from([((3, 5), (5, 7)), ((17, 40), (40, 33)), ((1, 64), (64, 96)), ((5, 1), (1, 4)),
                           ((1, 37), (37, 70)), ((1, 1, 300), (300, 129)), ((9,), (9, 33)), ((1, 5), (5, 1)),
                           ((1, 1), (1, 3)), ((2, 6, 9), (9, 50)), ((3, 4, 20), (3, 20, 17)),
@@ -53,7 +54,7 @@ def test_sums(target: Any, seed: int, shapes: Any, signs: tuple[bool, bool], zer
     np.testing.assert_array_equal(got, definition("MatMulInteger", a, b, *given.values()), strict=True)
 
 
-@settings(QUICK, max_examples=40)
+@draws(40, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), turned=st.booleans())
 def test_batches_of_any_rank(seed: int, turned: bool) -> None:
     """Axes of one element count: the result has as many axes as the factor that has more."""

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from draws import draws
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
@@ -27,7 +28,7 @@ if HERE is None or HERE.arch != "x86_64":
     pytest.skip("the processor here has no x86 instructions", allow_module_level=True)
 MACHINES: list[Machine] = [HERE, *(m for m in (AVX512, AVX2, SSE2)
                                    if set(m.features) <= {*HERE.features, "sse2"})]
-QUICK = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = draws(20, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from skips import needs
 
 import orthrus as ort
@@ -18,8 +18,10 @@ from orthrus.codegen.write.emit import V
 from orthrus.codegen.write.expr import Expr
 from orthrus.codegen.write.template import template
 from orthrus.codegen.write.trace import trace
+from orthrus.errors import Fail
+from orthrus.ir import element_of
 from orthrus.lowering.native import Native
-from orthrus.ops import find
+from orthrus.ops import defined, find
 
 F = "float32"
 generates = needs("generated code")
@@ -211,6 +213,28 @@ def test_rules_do_not_fail_at_the_edges(name: str) -> None:
     np.testing.assert_allclose(got[0], plain.run(None, arrays)[0], 1e-5)
 
 
+@generates
+@pytest.mark.parametrize("dtype", ("float32", "float16"))
+@pytest.mark.parametrize("name", sorted({it.name for it in defined() if it.variadic and it.broadcasts}))
+def test_operators_of_as_many_operands_as_there_are(name: str, dtype: str) -> None:
+    """No tree grows with the number of operands, what is summed in pieces is rounded no sooner, and a number
+    that a model holds counts with its rank."""
+    rng = np.random.default_rng(5)
+    shapes = {"a": (4, 1), "b": (2, 1, 3), "c": (1,)}
+    arrays = {n: rng.standard_normal(shape).astype(dtype) for n, shape in shapes.items()}
+    whole = helper.make_node(name, [*[*arrays, "d"] * 250, "k", "b"], ["y"])
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["a", "b"], ["d"]), whole], "g",
+        [helper.make_tensor_value_info(n, int(element_of(a.dtype)), a.shape) for n, a in arrays.items()],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(np.full((1,) * 4, 0.5, dtype), "k")])
+    imports = [helper.make_opsetid("", 21)]
+    raw = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+    (got,) = ort.InferenceSession(raw, fallback="error").run(None, arrays)
+    plain = ort.InferenceSession(raw, providers=[("CPUExecutionProvider", {"use_codegen": "0"})])
+    np.testing.assert_allclose(got, plain.run(None, arrays)[0], 1e-5 if dtype == F else 1e-3, 1e-4)
+
+
 @pytest.mark.parametrize("missing", ("starts", "ends", "steps", ""))
 def test_elements_of_a_slice_whose_bounds_are_fed(missing: str) -> None:
     """What is not known of a slice is nothing, not the whole: its length is that of the values that come."""
@@ -243,3 +267,19 @@ def test_nothing_is_prepared_for_sizes_nobody_can_feed() -> None:
         with mock.patch.object(Native, "_made", return_value=None) as made:
             ort.InferenceSession(model.SerializeToString(), limits=ort.Limits(max_tensor_bytes=1 << 30))
         assert made.called == prepared
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+@pytest.mark.parametrize("fed", [False, True])
+def test_a_rest_that_does_not_divide_is_refused_at_every_batch(rows: int, fed: bool) -> None:
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 7]),
+              helper.make_tensor_value_info("s", TensorProto.INT64, [3])]
+    wanted = np.array([0, 2, -1], np.int64)
+    graph = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["z"]), helper.make_node("Reshape", ["z", "s"], ["y"])], "g",
+        values[:1 + fed], [helper.make_empty_tensor_value_info("y")],
+        [] if fed else [numpy_helper.from_array(wanted, "s")])
+    model = helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)])
+    session = ort.InferenceSession(model.SerializeToString())
+    with pytest.raises(Fail, match="7 elements do not divide by 2"):
+        session.run(None, {"x": np.ones((rows, 7), np.float32), **({"s": wanted} if fed else {})})

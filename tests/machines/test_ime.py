@@ -12,7 +12,8 @@ from skips import needs
 
 board = pytest.importorskip("board")
 
-from hypothesis import given, settings  # noqa: E402
+from draws import draws  # noqa: E402
+from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from orthrus.codegen.emulate.emulator import Call, Calls, Worker  # noqa: E402
@@ -81,7 +82,7 @@ def test_a_word_as_the_vendor_writes_it() -> None:
     assert spacemit_matrix.word(3, 2, 4, 6) == 0xE262312B
 
 
-@settings(max_examples=300)
+@draws(300)
 @given(st.lists(st.one_of(st.integers(0, (1 << 32) - 1).map(lambda w: w | 3),
                           st.sampled_from((0x5B, 0x200205B, 0xF200205B, 0xFE00205B, 0xB200205B, 0xF200305B)),
                           st.integers(0, (1 << 16) - 1).filter(lambda h: h & 3 != 3)), max_size=12))

@@ -55,6 +55,7 @@ def swin(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, l
     return str(path), [rng.standard_normal(s).astype(np.float32) for s in shapes]
 
 
+@pytest.mark.slow
 def test_a_large_transformer_is_ready_soon(swin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     by_schema = infer._by_schema
@@ -71,7 +72,7 @@ def test_a_large_transformer_is_ready_soon(swin: Any, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", [0, 1, 2, 99])
+@pytest.mark.parametrize("level", [0, *(pytest.param(i, marks=pytest.mark.thorough) for i in (1, 2)), 99])
 def test_a_large_transformer_is_right_at_every_level(swin: Any, level: int) -> None:
     peer = pytest.importorskip("onnxruntime")
     path, images = swin
@@ -86,9 +87,10 @@ def test_a_large_transformer_is_right_at_every_level(swin: Any, level: int) -> N
 
 
 @pytest.mark.parametrize("op, length", [
-    *((op, 3_000) for op in ("Relu", "Add", "Transpose", "MatMul")),
-    *(pytest.param(op, 100_000, marks=pytest.mark.slow) for op in ("Relu", "Transpose", "MatMul")),
-    pytest.param("Add", 100_000, marks=pytest.mark.thorough)])
+    *((op, 3_000) for op in ("Relu", "Add", "Transpose")),
+    pytest.param("MatMul", 3_000, marks=pytest.mark.slow),
+    *(pytest.param(op, 100_000, marks=pytest.mark.slow) for op in ("Relu", "Transpose")),
+    *(pytest.param(op, 100_000, marks=pytest.mark.thorough) for op in ("Add", "MatMul"))])
 def test_a_long_chain_runs(op: str, length: int) -> None:
     """More nodes than Python has stack."""
     assert length > sys.getrecursionlimit()
@@ -316,7 +318,7 @@ def convolutions(count: int, channels: int, path: Path) -> int:
 
 @linux
 @pytest.mark.slow
-@pytest.mark.parametrize("codegen", ["0", "1"])
+@pytest.mark.parametrize("codegen", [pytest.param("0", marks=pytest.mark.thorough), "1"])
 @pytest.mark.parametrize("kind", ["matmul", "folded"])
 def test_a_session_does_not_hold_its_weights_twice(kind: str, codegen: str, tmp_path: Path) -> None:
     """With numpy as they come, with generated kernels packed."""

@@ -84,6 +84,34 @@ def test_a_second_start_needs_no_python(client: Path, tmp_path: Path) -> None:
     case.right(**fresh)
 
 
+def test_files_of_the_cache_that_changed_places_count_as_missing(client: Path, tmp_path: Path) -> None:
+    """Entries, notes and packages of two models alike, each under the name of its like: no wrong result."""
+    fresh, folder = {"ORTHRUS_CACHE_DIR": str(tmp_path / "cache")}, tmp_path / "cache" / "dropin"
+    cases, kept = [], list[list[Path]]()
+    for factor in (2, 3):
+        model = onnx.parser.parse_model(dropin.HEAD + "g (float[2, 8] x) => (float[2, 8] y) "
+                                        f"<float f = {{{factor}}}> {{ y = Mul(x, f) }}")
+        onnx.save(model, path := tmp_path / f"{factor}.onnx")
+        (own := tmp_path / str(factor)).mkdir()
+        cases.append(Case(client, own, path, KINDS["native"][1]))
+        cases[-1].right(**fresh)
+        cases[-1].right(ORTHRUS_PYTHON="/nowhere", **fresh)
+        before = {path for each in kept for path in each}
+        kept.append(sorted({*folder.iterdir()} - before, key=lambda path: path.stat().st_size))
+    assert len(kept[0]) == len(kept[1]) == 3
+    for swapped in ((0,), (1,), (2,), (0, 1, 2)):
+        whole = {path: path.read_bytes() for path in folder.iterdir()}
+        for i in swapped:
+            for mine, other in (kept[0][i], kept[1][i]), (kept[1][i], kept[0][i]):
+                mine.write_bytes(whole[other])
+        for case in cases:
+            assert case.run(ORTHRUS_PYTHON="/nowhere", **fresh).returncode == 3, swapped
+        for path, data in whole.items():
+            path.write_bytes(data)
+    for case in cases:
+        case.right(ORTHRUS_PYTHON="/nowhere", **fresh)
+
+
 def test_a_model_that_changed_is_another(client: Path, tmp_path: Path) -> None:
     fresh = {"ORTHRUS_CACHE_DIR": str(tmp_path / "cache")}
     model, feeds = KINDS["native"]

@@ -469,6 +469,7 @@ def looks(data: bytes) -> tuple[bool, int]:
         return python, refused.status
     try:
         context = CContext(c_model)
+        assert all(size >= 0 for shape in context.shapes() for size in shape)
         for rows in range(8):
             if runtime().orthrus_inputs(c_model.address) == 2 and [v.rank for v in context.inputs] == [1, 2]:
                 try:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import orthrus as ort
 from orthrus.codegen.object import cache
 from orthrus.ir import ElementType
 from orthrus.modelfile import content_of
+from orthrus.native.dropin import build
+from orthrus.native.dropin.models import told_of
 from orthrus.native.dropin.service import CANCEL, NOTHING
 from orthrus.native.dropin.wire import Reader, Room, Writer
 
@@ -76,11 +79,26 @@ def test_packages_are_kept_and_further_shapes_join_them(tmp_path: Path) -> None:
         assert second != first and cache.read_whole(first, "dropin") is None
         data = cache.read_whole(second, "dropin")
         assert data is not None and data[:7].tobytes() == b"orthrus"
-        assert data[-32:].tobytes().hex() == content_of(data[:-32], cache.secret() or b"")
+        told = bytes.fromhex(content_of(data[:-32], cache.secret() or b""))
+        assert data[-32:].tobytes() == told_of(second, told)
         number, _ = asker.open(path)
         name, why, at, size = asker.package(number, (3, 5))
         assert name and not why
         assert asker.room.look(at, size)[:7].tobytes() == b"orthrus", "without a name it is in the room"
+
+
+@needs("C compiler")
+def test_contents_are_told_in_c_as_here(tmp_path: Path) -> None:
+    program, file = tmp_path / "contents", tmp_path / "data"
+    subprocess.run(["cc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic", "-o", program,
+                    f"-I{Path(build.__file__).parent}", Path(__file__).with_name("contents.c")], check=True)
+    for size in (0, 1, 135, 4095, 4096, 4097, 65536, 65545, 300_001):
+        drawn = np.random.default_rng(size)
+        data, secret = drawn.integers(0, 256, size, np.uint8), drawn.bytes(32)
+        data[size // 2:] |= np.uint8(0xF0)
+        data.tofile(file)
+        said = subprocess.run([program, file], input=secret, capture_output=True, check=True).stdout
+        assert said.decode().split() == [content_of(data, secret)] * 2, size
 
 
 def test_a_model_that_changed_is_neither_opened_nor_kept(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def by_kind() -> dict[str, list[Case]]:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [
+    pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("node_expanded", "real"))) for kind in KINDS])
 def test_every_case_passes(kind: str, worker: Worker, by_kind: dict[str, list[Case]]) -> None:
     results = [check(case, worker, draws=False) for case in by_kind[kind]]
     failed = {r.name: r for r in results if r.status != "pass"}

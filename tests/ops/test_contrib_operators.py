@@ -51,7 +51,12 @@ def by_peer(peer: Any, case: Case) -> list[Any]:
     it = session(peer, case.model(), "ORT_DISABLE_ALL")
     shared = SHARED.get(case.op)
     if shared is None:
-        return it.run(None, case.feeds)
+        try:
+            return it.run(None, case.feeds)
+        except Exception as error:
+            if "not yet supported on this hardware platform" in str(error):
+                pytest.skip("onnxruntime does not run it")
+            raise
     binding = it.io_binding()
     values = {name: peer.OrtValue.ortvalue_from_numpy(a.copy()) for name, a in case.feeds.items()}
     for name, value in values.items():

@@ -43,7 +43,8 @@ def cases():
         op = find(domain, name, 1 << 20)
         for dtype in types_of(domain, name):
             for i, _ in enumerate(op.samples(np.random.default_rng(0), dtype)):
-                yield pytest.param(name, dtype, i, id=f"{name}-{dtype.name}-{i}")
+                marks = [pytest.mark.slow] if i and dtype != np.float32 else []
+                yield pytest.param(name, dtype, i, id=f"{name}-{dtype.name}-{i}", marks=marks)
 
 
 def one_node(name, arrays, attrs, opset):

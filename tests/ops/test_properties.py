@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import fusion_variants
+import hypothesis
 import ml_dtypes
 import numpy as np
 import pytest
@@ -22,7 +23,8 @@ from orthrus import knobs
 from orthrus.ops.tensor.selection import distinct
 
 ALWAYS = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-FEW, MANY = settings(ALWAYS, max_examples=60), settings(ALWAYS, max_examples=300)
+LONGER = [pytest.param(50, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.thorough)]
+"""How many more examples there are, none of them those of the short suite."""
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +34,9 @@ def peer() -> Any:
     return it
 
 
-def agrees(family: str, peer: Any, bound: settings) -> None:
-    @bound
+def agrees(family: str, peer: Any, examples: int, start: int) -> None:
+    @hypothesis.seed(start)
+    @settings(ALWAYS, max_examples=examples)
     @given(cases(FAMILIES[family]))
     def run(case: Case) -> None:
         assert (found := check(case, peer)) is None, found
@@ -43,13 +46,13 @@ def agrees(family: str, peer: Any, bound: settings) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_operators(family: str, peer: Any) -> None:
-    agrees(family, peer, FEW)
+    agrees(family, peer, 12, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("examples", LONGER)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_operators_at_length(family: str, peer: Any) -> None:
-    agrees(family, peer, MANY)
+def test_operators_at_length(family: str, examples: int, peer: Any) -> None:
+    agrees(family, peer, examples, examples)
 
 
 # feeds: whatever numpy can hold
@@ -124,14 +127,15 @@ def close(a: np.ndarray, b: np.ndarray) -> bool:
         )
 
 
-def any_form(bound: settings, form: str) -> None:
+def any_form(form: str, examples: int, start: int) -> None:
     families = st.sampled_from(sorted(FAMILIES))
 
     @st.composite
     def any_case(draw: Callable[[Any], Any]) -> Case:
         return FAMILIES[draw(families)](Draw(draw))
 
-    @bound
+    @hypothesis.seed(start)
+    @settings(ALWAYS, max_examples=examples)
     @given(any_case())
     def run(case: Case) -> None:
         try:  # whether a refusal is right is for test_operators to say
@@ -153,13 +157,13 @@ def any_form(bound: settings, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_feeds(form: str) -> None:
-    any_form(settings(ALWAYS, max_examples=100), form)
+    any_form(form, 20, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("examples", LONGER)
 @pytest.mark.parametrize("form", FORMS)
-def test_feeds_at_length(form: str) -> None:
-    any_form(settings(ALWAYS, max_examples=300), form)
+def test_feeds_at_length(form: str, examples: int) -> None:
+    any_form(form, examples, examples)
 
 
 @pytest.mark.parametrize(
@@ -185,8 +189,10 @@ def graphs(start: int, count: int, peer: Any, folder: str | None = None) -> None
         assert not found, f"seed {seed}: " + "\n".join(found)
 
 
-def test_random_graphs(peer: Any) -> None:
-    graphs(0, 120, peer)
+@pytest.mark.parametrize("start, count", [
+    (0, 6), pytest.param(6, 54, marks=pytest.mark.slow), pytest.param(60, 60, marks=pytest.mark.thorough)])
+def test_random_graphs(start: int, count: int, peer: Any) -> None:
+    graphs(start, count, peer)
 
 
 @pytest.mark.slow
@@ -208,11 +214,18 @@ def variants(kind: str, start: int, count: int, path: str | None = None) -> None
 
 @pytest.mark.parametrize("kind", fusion_variants.VARIANTS)
 def test_patterns(kind: str, tmp_path: Path) -> None:
-    variants(kind, 0, 150)
-    variants(kind, 500, 20, str(tmp_path / "saved.onnx"))
+    variants(kind, 0, 6)
+    variants(kind, 500, 1, str(tmp_path / "saved.onnx"))
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", fusion_variants.VARIANTS)
+def test_more_patterns(kind: str, tmp_path: Path) -> None:
+    variants(kind, 6, 144)
+    variants(kind, 501, 19, str(tmp_path / "saved.onnx"))
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", fusion_variants.VARIANTS)
 def test_patterns_at_length(kind: str, tmp_path: Path) -> None:
     variants(kind, 1000, 300)

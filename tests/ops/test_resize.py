@@ -189,6 +189,7 @@ def test_random_models_agree_with_onnxruntime_and_the_reference(part: int) -> No
     assert min(compared.values()) > CASES // 40, compared
 
 
+@pytest.mark.slow
 def test_inferred_names_are_exact() -> None:
     """What shape inference says of a dimension that is a name holds for every number in its place."""
     for seed in range(CASES):

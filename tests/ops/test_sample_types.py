@@ -65,6 +65,7 @@ def of_one_type() -> list[Sample]:
     return [s for s in everything() if s.type in ("float", first[s.kind])]
 
 
+@pytest.mark.slow
 def test_types_of_samples() -> None:
     check([line for sample in of_one_type() for line in faults(sample)])
 

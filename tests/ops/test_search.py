@@ -140,7 +140,7 @@ def written(sequences: np.ndarray, start: int, pad: int) -> int:
 
 @pytest.mark.parametrize("op", ORDER)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow),
-                                  pytest.param(2, marks=pytest.mark.slow)])
+                                  pytest.param(2, marks=pytest.mark.thorough)])
 def test_results_are_those_of_onnxruntime(op: str, seed: int) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
 

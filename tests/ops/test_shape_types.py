@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orthrus.ir import ElementType, No, Node, TensorType, Value, element_of
@@ -172,7 +173,7 @@ def agree(ours: TensorType, theirs: Any) -> bool:
         for a, b in zip(ours.shape or (), theirs.shape, strict=True))
 
 
-@settings(max_examples=1000, deadline=None)
+@draws(1000)
 @given(cases())
 def test_a_rule_says_what_onnx_says(case: Any) -> None:
     name, opset, inputs, attrs = case

@@ -115,10 +115,13 @@ def parallel() -> ort.SessionOptions:
 
 
 @pytest.mark.parametrize("way, options, providers, types", [
-    pytest.param(run, None, BY_DEFINITIONS, None, id="definitions"),
-    pytest.param(run, None, None, {"float32", "float16", "int8"}, id="generated code"),
-    pytest.param(run, parallel(), BY_DEFINITIONS, {"float32"}, id="parallel"),
-    *(pytest.param(way, None, BY_DEFINITIONS, {"float32"}, id=way.__name__)
+    pytest.param(run, None, BY_DEFINITIONS, {"float32", "int8"}, id="definitions"),
+    pytest.param(run, None, None, {"float32"}, id="generated code", marks=pytest.mark.slow),
+    pytest.param(run, None, BY_DEFINITIONS, None, id="definitions of every type", marks=pytest.mark.slow),
+    pytest.param(run, None, None, {"float16", "int8"}, id="generated code of narrow types",
+                 marks=pytest.mark.slow),
+    pytest.param(run, parallel(), BY_DEFINITIONS, {"float32"}, id="parallel", marks=pytest.mark.slow),
+    *(pytest.param(way, None, BY_DEFINITIONS, {"float32"}, id=way.__name__, marks=pytest.mark.slow)
       for way in (run_async, run_bound, run_profiled, run_checked))])
 def test_runs_say_nothing(way: Callable[..., None], options: Any, providers: Any, types: Any) -> None:
     for what, model, feeds in cases(types):

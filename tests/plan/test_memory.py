@@ -40,6 +40,7 @@ def swept(names: list[str]) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 def test_memory_of_what_was_found_wrong() -> None:
     swept(list(QUICK))
 

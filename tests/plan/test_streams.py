@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from draws import draws
 from graphs import info, model
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 from simulated_device import provider
@@ -52,14 +53,14 @@ ORDERS = given(proto=graphs(), seed=st.integers(0, 1 << 16), across=st.booleans(
                pinned=st.sampled_from([0, 1 << 16]), synchronize=st.booleans(), data=st.data())
 
 
-@settings(max_examples=10, deadline=None)
+@draws(10)
 @ORDERS
 def test_any_order_of_work_gives_the_same(**drawn: Any) -> None:
     in_any_order(**drawn)
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@draws(60)
 @ORDERS
 def test_any_order_of_work_of_many_graphs_gives_the_same(**drawn: Any) -> None:
     in_any_order(**drawn)

@@ -90,7 +90,8 @@ def test_random_control_flow(first: int, turns: list[int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(101, 701, 100))
+@pytest.mark.parametrize("first", [101, *(pytest.param(i, marks=pytest.mark.thorough)
+                                          for i in range(201, 701, 100))])
 def test_much_random_control_flow(first: int) -> None:
     for seed in range(first, first + 100):
         check_drawn(seed)

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
+from skips import needs
 from test_dnnl import NAME, defined, model, real, session, works
 
 import orthrus as ort
@@ -125,7 +127,7 @@ def test_factors_are_rounded_where_an_option_lets_them() -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@draws(200)
 def test_strides_of_another_shape_are_numpy_s(data: Any) -> None:
     whole = data.draw(st.lists(st.integers(1, 4), max_size=4))
     order = data.draw(st.permutations(range(len(whole))))
@@ -151,6 +153,7 @@ def test_strides_of_another_shape_are_numpy_s(data: Any) -> None:
 
 
 @works
+@needs("VNNI")
 @pytest.mark.parametrize("shape", [(3, 16), (2, 5, 16), (40, 1024)])
 def test_a_product_of_what_is_quantized_by_its_own_range(shape: tuple[int, ...]) -> None:
     """One part, and the definition's codes."""

@@ -21,7 +21,7 @@ from skips import needs
 
 import orthrus as ort
 from orthrus.providers.iree import IREEExecutionProvider
-from orthrus.testing import provider_tests
+from orthrus.testing import checks, provider_tests
 
 pytestmark = [pytest.mark.slow, needs("IREE")]
 BOTH = ["IREEExecutionProvider", "CPUExecutionProvider"]
@@ -88,5 +88,10 @@ def test_all_models(name: str, tmp_path: Path) -> None:
     agrees(name, tmp_path)
 
 
-test_the_kit = pytest.mark.slow(provider_tests(
-    IREEExecutionProvider, options={"device": "local-sync"}, operators=SAMPLES, types=("float", "int64")))
+LONG = ("random_graphs", "older_versions")
+test_the_kit = provider_tests(IREEExecutionProvider, options={"device": "local-sync"}, operators=SAMPLES,
+                              types=("float",), only=[c.name for c in checks() if c.name not in LONG])
+test_what_takes_long_of_the_kit = pytest.mark.thorough(provider_tests(
+    IREEExecutionProvider, options={"device": "local-sync"}, operators=SAMPLES, types=("float",), only=LONG))
+test_the_kit_of_integers = pytest.mark.thorough(provider_tests(
+    IREEExecutionProvider, options={"device": "local-sync"}, operators=SAMPLES, types=("int64",)))

@@ -34,10 +34,11 @@ class Found:
 
 @pytest.fixture(scope="module", autouse=True)
 def compiling() -> Iterator[None]:
-    """The compiling process has a GPU as well."""
+    """The compiling process has a GPU as well. What is imported here has read the environment before."""
+    asked = library.found(DOUBLE)._ASKED
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MIGRAPHX_DOUBLE", "gpu=1")
-        patch.setitem(library.found(DOUBLE)._ASKED, "gpu", "1")
+        patch.setitem(asked, "gpu", "1")
         compiler._process.stop()
         yield
     compiler._process.stop()

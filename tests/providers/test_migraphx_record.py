@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
 import onnx
 import pytest
@@ -54,10 +55,6 @@ def wrongly_claimed(chosen: Sequence[Case]) -> dict[str, str]:
     return seen
 
 
-def test_what_failed_is_refused_before_the_library_is_asked() -> None:
-    assert not wrongly_claimed(found(FEW))
-
-
 @pytest.mark.slow
 def test_all_that_failed_is_refused_before_the_library_is_asked() -> None:
     assert not wrongly_claimed(found())
@@ -82,14 +79,10 @@ def swept(chosen: Sequence[Case], options: dict[str, str]) -> tuple[dict[str, st
     return wrong, nodes
 
 
-def test_onnxs_cases_are_right() -> None:
-    wrong, nodes = swept(found(FEW), REF)
-    assert not wrong and nodes[NAME] > 0.4 * nodes["all"]
-
-
-@pytest.mark.slow
-def test_all_of_onnxs_cases_are_right() -> None:
-    wrong, nodes = swept(found(), REF)
+@pytest.mark.parametrize("pattern", [pytest.param(FEW, marks=pytest.mark.slow),
+                                     pytest.param("", marks=pytest.mark.thorough)])
+def test_onnxs_cases_are_right(pattern: str) -> None:
+    wrong, nodes = swept(found(pattern), REF)
     assert not wrong and nodes[NAME] > 0.4 * nodes["all"], nodes
 
 
@@ -115,13 +108,17 @@ test_kit_in_short = provider_tests(Provider, options=REF, operators=["Add", "Con
                                    types=["float", "int64"], only=["options", "interface", "errors"])
 
 
-@pytest.mark.slow
 class TestKit:
-    """The whole kit, on every operator of the table."""
+    """The whole kit, on every fourth operator of the table and on each."""
 
-    test_kit = staticmethod(provider_tests(
-        Provider, options=REF, operators=[name for name in OPERATORS if name not in NO_SAMPLES],
-        types=["float", "int64", "float16", "bool", "int8", "uint8"]))
+    operators: ClassVar = [name for name in OPERATORS if name not in NO_SAMPLES]
+    types: ClassVar = ["float", "int64", "bool", "uint8"]
+    test_kit = pytest.mark.slow(staticmethod(provider_tests(
+        Provider, options=REF, operators=operators[::4], types=types)))
+    test_kit_of_all = pytest.mark.thorough(staticmethod(provider_tests(
+        Provider, options=REF, operators=operators, types=types)))
+    test_kit_of_other_types = pytest.mark.thorough(staticmethod(provider_tests(
+        Provider, options=REF, operators=operators, types=["float16", "int8"])))
 
 
 @needs("MIGraphX")

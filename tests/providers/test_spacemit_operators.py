@@ -47,7 +47,8 @@ test_attention_parts.py tries."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bits", TARGETS)
+@pytest.mark.parametrize("bits", [
+    pytest.param(bits, marks=[pytest.mark.thorough][:bits == "128"]) for bits in TARGETS])
 def test_operators(bits: str) -> None:
     checks = CHECKS if bits == "256" else CHECKS[:3]
     report = check_provider(SpaceMITExecutionProvider, options={**TARGETS[bits], **EXACT}, only=checks)

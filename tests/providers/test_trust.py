@@ -387,6 +387,7 @@ def test_what_another_key_signed_is_refused(signed: tuple[bytes, str], ahead: by
         ort.InferenceSession(ahead, trust=other)
 
 
+@pytest.mark.slow
 def test_a_signed_file_with_a_flipped_byte_never_brings_other_code(signed: tuple[bytes, str],
                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a session is made of it after all, what was flipped is no part of the code."""

@@ -65,7 +65,7 @@ def quantized(source: onnx.ModelProto, out: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["dynamic", "QDQ", "QDQ by channel", "QOperator", "QOperator by channel"])
-@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("mode", ["nearest", pytest.param("linear", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("opset, kind", KINDS)
 def test_what_is_quantized_computes_nearly_what_it_did(opset: int, kind: str, mode: str, how: str,
                                                        tmp_path: Path) -> None:

@@ -169,6 +169,21 @@ def test_edits_of_a_model() -> None:
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
 
 
+def test_a_transposed_weight_keeps_its_description() -> None:
+    weight = numpy_helper.from_array(np.ones((2, 3), np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)], "gemm",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])], [weight],
+        value_info=[helper.make_tensor_value_info("w", TensorProto.FLOAT, [2, 3])])
+    edited = onnx_model.ONNXModel(helper.make_model(graph))
+    edited.replace_gemm_with_matmul()
+    (told,) = edited.model.graph.value_info
+    assert [dim.dim_value for dim in told.type.tensor_type.shape.dim] == [3, 2]
+    onnx.checker.check_model(edited.model, full_check=True)
+
+
+@pytest.mark.slow
 def test_gemms_share_weights() -> None:
     """Between nodes, branches and outputs, transposed and not, biased and not: the same results as Gemms."""
     for seed in range(40):

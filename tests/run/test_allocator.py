@@ -7,7 +7,8 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from draws import draws
+from hypothesis import given
 from hypothesis import strategies as st
 from streamed_device import StreamedDevice
 
@@ -44,7 +45,7 @@ def apart(used: dict[int, int]) -> bool:
     return all(a + size <= b for (a, size), (b, _) in zip(rows, rows[1:], strict=False))
 
 
-@settings(max_examples=120, deadline=None)
+@draws(120)
 @given(st.lists(st.tuples(st.integers(0, 3), st.one_of(st.integers(0, 2000), st.integers(0, 1 << 23)),
                           st.integers(0, 2), st.integers(0, 1 << 30)), max_size=60),
        st.sampled_from([UNLIMITED, 1 << 24, 5000]), st.sampled_from(["kNextPowerOfTwo", "kSameAsRequested"]))

@@ -61,6 +61,7 @@ def test_two_hundred_closed_sessions_leave_no_code() -> None:
     assert executable() - before < 40 * 4096
 
 
+@pytest.mark.slow
 def test_open_sessions_keep_theirs() -> None:
     before = executable()
     held = [opened(number) for number in range(1000, 1040)]

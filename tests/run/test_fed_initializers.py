@@ -3,7 +3,7 @@ old one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -76,9 +76,12 @@ PROVIDERS = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _registered() -> None:
+def _registered() -> Iterator[None]:
     for provider in (Packing, Registered):
         ort.register_execution_provider(provider)
+    yield
+    for provider in (Packing, Registered):
+        ort.unregister_execution_provider(provider.name)
 
 
 def dense(fed: Sequence[str]) -> bytes:

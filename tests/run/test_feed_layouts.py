@@ -70,9 +70,10 @@ def test_reductions_and_losses() -> None:
                                      ["float", "double"]))
 
 
-@pytest.mark.slow
-def test_every_sample() -> None:
-    assert not sample_faults(samples())
+@pytest.mark.parametrize("step", [pytest.param(5, marks=pytest.mark.slow),
+                                  pytest.param(1, marks=pytest.mark.thorough)])
+def test_every_sample(step: int) -> None:
+    assert not sample_faults(list(samples())[::step])
 
 
 EQUATIONS = {"ij,jk->ik": [(33, 65), (65, 31)], "bij,bkj->bik": [(3, 17, 29), (3, 11, 29)], "ii->i": [(9, 9)],

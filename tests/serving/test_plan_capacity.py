@@ -20,6 +20,7 @@ from orthrus.tools.cli.plan_capacity import seconds_of
 CONSTANT = Service({1: 0.01})
 
 
+@pytest.mark.slow
 def test_the_fewest_machines_that_keep_the_latency() -> None:
     """M/M/1: p99 is s / (1 - load) * ln 100, which gives the load that a machine may have."""
     service = Service({1: 0.01}, "exponential")
@@ -55,6 +56,7 @@ def test_the_thread_that_reads_can_be_what_is_short() -> None:
     assert plan(Service({1: 1e-5}), 10_000, 0.02, 1, slots=8, overhead=1e-3).chosen.machines >= 11
 
 
+@pytest.mark.slow
 def test_what_no_machines_can_keep_is_said() -> None:
     with pytest.raises(ValueError, match="a request alone takes 0.0101 s"):
         plan(CONSTANT, 10, 0.005)
@@ -84,6 +86,7 @@ def test_measured_times_are_those_of_the_function() -> None:
     assert len(found.spread) == 30
 
 
+@pytest.mark.slow
 def test_the_command_plans_from_times(tmp_path: Path) -> None:
     (tmp_path / "times.json").write_text(json.dumps({"1": 0.004, "8": "12ms"}))
     shown = [CliRunner().invoke(app, ["plan-capacity", "--rate", "900", "--p99", "40ms", "--cores", "1",

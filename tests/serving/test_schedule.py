@@ -8,7 +8,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from draws import draws
+from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -187,10 +188,9 @@ class Calls(RuleBasedStateMachine):
 
 
 def test_any_calls_in_any_order() -> None:
-    """Two hundred histories of forty calls each."""
-    run_state_machine_as_test(Calls, settings=settings(
-        max_examples=200, stateful_step_count=40, deadline=None, database=None, derandomize=True,
-        phases=[Phase.generate], suppress_health_check=list(HealthCheck)))
+    """Histories of forty calls each."""
+    run_state_machine_as_test(Calls, settings=draws(
+        200, stateful_step_count=40, phases=[Phase.generate], suppress_health_check=list(HealthCheck)))
 
 
 def test_a_removed_models_requests_come_back_in_their_order_at_equal_times() -> None:

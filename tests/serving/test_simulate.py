@@ -17,6 +17,7 @@ from orthrus.serving.simulate import (
     simulate,
 )
 
+pytestmark = pytest.mark.slow
 SECONDS = 0.01
 EXPONENTIAL = Service({1: SECONDS}, "exponential")
 CONSTANT = Service({1: SECONDS})

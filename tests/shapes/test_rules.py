@@ -12,7 +12,8 @@ import pytest
 
 from orthrus.ir import Node, TensorType, Value, element_of
 from orthrus.ops import find
-from orthrus.shapes import elements
+from orthrus.ops.nn.geometry import window
+from orthrus.shapes import elements, windows
 from orthrus.shapes.by_operator import rule_of
 from orthrus.shapes.expression import Dim, Expr, greatest, named, put
 from orthrus.shapes.facts import Facts, Shapes
@@ -132,6 +133,26 @@ def test_slices_of_whatever_bounds_are_those_of_a_run() -> None:
                 assert told[0] is None or put(told[0][0], {"n": length}) == len(made), (case, told)
             found = elements.follow(node, [elements.of_constant(x), *given], [[length], *[[1]] * 4])
             assert found is None or found.tolist() == made.tolist(), case
+
+
+@pytest.mark.parametrize("pooled", (False, True))
+def test_as_many_windows_are_told_as_stand_on_whatever_axis(pooled: bool) -> None:
+    """Also on one without elements, over which none stands; a size below zero is refused as a run is."""
+    paddings = ((auto, p) for auto in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+                for p in itertools.product(range(3), repeat=2) if auto == "NOTSET" or p == (0, 0))
+    for (auto, pads), kernel, stride, dilation, up in itertools.product(
+            paddings, range(1, 4), range(1, 4), (1, 2), range(1 + pooled)):
+        if pooled and max(pads) > (kernel - 1) * dilation:
+            continue  # which the operators refuse
+        for size in range(6):
+            told = windows.fitting(size, kernel, stride, dilation, *pads, auto, bool(up))
+            case = size, kernel, stride, dilation, pads, auto, up
+            try:
+                made = window([size], [kernel], [stride], [dilation], pads, auto, up, short=pooled).out
+            except ValueError:
+                assert told < 0 or not pooled, (case, told)
+            else:
+                assert made == (told,), case
 
 
 @pytest.mark.parametrize("kind", FOLLOWED)

@@ -115,7 +115,7 @@ class Encoder:
             return self.op("Mul", self.op("Mul", x, 0.5), self.op("Add", self.op("Tanh", arc), 1.0))
         if self.gelu == "quick":
             return self.op("Mul", x, self.op("Sigmoid", self.op("Mul", x, 1.702)))
-        error = self.op("Erf", self.op("Div", x, float(np.sqrt(2))))
+        error = self.op("Erf", self.op("Div", x, 1.41421 if self.gelu == "megatron" else float(np.sqrt(2))))
         if self.style == "tf":
             return self.op("Mul", x, self.op("Mul", self.op("Add", error, 1.0), 0.5))
         return self.op("Mul", self.op("Mul", x, self.op("Add", error, 1.0)), 0.5)

@@ -130,6 +130,12 @@ class CContext:
         found = runtime().orthrus_output_shape(self.address, ctypes.c_size_t(index))
         return tuple(found[:self.outputs[index].rank])
 
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of the inputs and outputs of the next run."""
+        sizes = [runtime().orthrus_input_shape(self.address, ctypes.c_size_t(i))[:each.rank]
+                 for i, each in enumerate(self.inputs)]
+        return [*map(tuple, sizes), *(self.shape(i) for i in range(len(self.outputs)))]
+
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         given = [np.ascontiguousarray(a) for a in arrays]
         self.reshape([a.shape for a in arrays])

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from matrix_unit_double import why_none
+from oracle import SATURATES
 
 from orthrus.codegen.emulate import emulator
 from orthrus.codegen.object import library
@@ -62,6 +63,7 @@ NEEDS = {
     "door": Need(lambda: library.available() is None and fastcall.available(),
                  "this interpreter has no door to generated code"),
     "matrix unit": Need(lambda: not why_none(), "the processor here has no matrix unit, nor a double of one"),
+    "VNNI": Need(lambda: not SATURATES, "the processor here has no VNNI"),
     "no board": Need(lambda: platform.machine() != "riscv64", "the processor here is a board's"),
     "long double": Need(lambda: np.finfo(np.longdouble).nmant >= 60, "nothing wider than float64 here"),
     "POSIX": Need(lambda: os.name == "posix", "no fork, no pipes, or open files that cannot be deleted here"),

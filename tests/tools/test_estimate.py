@@ -263,6 +263,7 @@ def counted(plan: Stepped, vlen: int, folder: Path,
 
 @emulated
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.slow
 def test_instructions_are_those_an_emulator_executes(target: str, small: bytes, tmp_path: Path,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     planned = Planned(small, target)

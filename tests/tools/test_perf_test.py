@@ -441,6 +441,7 @@ def test_a_provider_of_ones_own(perf: Any) -> None:
     assert "nodes: 10 on CPUExecutionProvider" in found.stderr
 
 
+@pytest.mark.slow
 def test_comparison_with_another_provider(perf: Any) -> None:
     """In processes of their own, in turns, with an interval."""
     data = json.loads(perf("digits.onnx", "-I", "-S", 1, "-r", 40, "--vs", "null", "--launches", 2,

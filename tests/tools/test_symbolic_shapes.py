@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from draws import draws
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from oracle import Case
@@ -580,14 +581,14 @@ def test_tensor_constants_far_too_large_are_not_read() -> None:
 # random applications of every family of operators
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("told", [True, False], ids=["constants", "feeds"])
+@pytest.mark.parametrize("told", [True, pytest.param(False, marks=pytest.mark.slow)],
+                         ids=["constants", "feeds"])
 def test_random_applications(family: str, told: bool) -> None:
     """A run's shapes are the inferred ones, with small integer inputs as constants or not. Names stand for
     sizes from 1 on, so inputs without elements tell nothing."""
     infer = tool.infer_shapes
 
-    @settings(deadline=None, derandomize=True, database=None, max_examples=25,
-              suppress_health_check=list(HealthCheck))
+    @draws(25, suppress_health_check=list(HealthCheck))
     @given(cases(FAMILIES[family]))
     def hold(case: Case) -> None:
         model, feeds = case.model(), case.feeds

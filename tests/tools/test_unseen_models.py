@@ -137,6 +137,7 @@ def test_run_tells_the_declared_type_of_what_is_no_tensor(orthrus: Command) -> N
     assert row["type"] == declared == "seq(map(int64,tensor(float)))"
 
 
+@pytest.mark.slow
 def test_plan_capacity_takes_the_model_where_all_tools_take_it(orthrus: Command) -> None:
     model, given = saved(graphs.add()), ["--rate", 5, "--p99", "5s", "--cores", 1, "--seconds", 0.01]
     assert "1 machine" in orthrus("plan-capacity", model, *given).stdout

@@ -605,13 +605,17 @@ def test_in_a_browser_without_a_run_the_tabs_say_so(browser: Any) -> None:
 @pytest.mark.slow
 @needs("browser")
 def test_in_a_browser_lines_and_their_shapes_are_hidden_by_no_box(browser: Any) -> None:
-    """A line that goes past boxes keeps clear of them, and the shapes lie beside it, not behind a box."""
+    """A line that goes past boxes keeps clear of them, and the shapes lie beside it and each other."""
     nodes = [helper.make_node("Relu", ["x"], ["h0"], name="first")]
     nodes += [helper.make_node("Sin", [f"h{i}"], [f"h{i + 1}"], name=f"a_long_name_of_a_node_{i}")
               for i in range(3)]
-    nodes.append(helper.make_node("Sum", ["h0", "h1", "h3", "x"], ["y"], name="last"))
+    nodes += [helper.make_node("Sum", ["h0", "h1", "h3", "x"], ["y"], name="last"),
+              helper.make_node("Split", ["z"], ["left", "right"], name="split", axis=1, num_outputs=2),
+              helper.make_node("Sigmoid", ["right"], ["gate"], name="gate"),
+              helper.make_node("Mul", ["left", "gate"], ["gated"], name="gated")]
     x = graphs.info("x", TensorProto.FLOAT, ["batch_of_many", "sequence_length", 128])
-    opened(browser, written(graphs.model(nodes, [x], ["y"]), "past"))
+    z = graphs.info("z", TensorProto.FLOAT, ["batch", 32, "time"])
+    opened(browser, written(graphs.model(nodes, [x, z], ["y", "gated"]), "past"))
     browser.execute_async_script("orthrusView.all(true).then(arguments[0])")
     count, hidden = browser.execute_script("""
         const {painter: p, tree} = orthrusView, c = p.context, hidden = [];
@@ -624,7 +628,11 @@ def test_in_a_browser_lines_and_their_shapes_are_hidden_by_no_box(browser: Any) 
         const {label, text, trace} = p, {quadraticCurveTo: curve, lineTo: line} = c;
         p.label = function(...g) { within = true; label.apply(this, g); within = false; };
         p.text = function(t, x, y, ...g) {
-          if (within) { count += 1; over(x, y - 5, c.measureText(t).width, 10, t); }
+          if (within) {
+            count += 1;
+            over(x, y - 5, c.measureText(t).width, 10, t);
+            items.push({x, y: y - 5, w: c.measureText(t).width, h: 10, node: {name: "a label"}});
+          }
           return text.call(this, t, x, y, ...g);
         };
         p.trace = function(l) {

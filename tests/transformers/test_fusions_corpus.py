@@ -118,6 +118,15 @@ def test_their_forms_run_here(name, tmp_path):
     (tmp_path / "m.onnx").write_bytes(exported.model(name).SerializeToString())
     made = optimizer.optimize_model(str(tmp_path / "m.onnx"), told["model_type"], heads, width, opt_level=0)
     assert_close(answers(orthrus, made.model, name), plain(name))
+    assert_names_alike(made.model.graph.node, written(name).graph.node)
+
+
+def assert_names_alike(theirs, ours):
+    """Where both wrote an operator at the same places, its nodes have the same names."""
+    for kind in forms.WRITTEN:
+        expected, found = ([node for node in nodes if node.op_type == kind] for nodes in (theirs, ours))
+        if [(n.input, n.output[0]) for n in expected] == [(n.input, n.output[0]) for n in found]:
+            assert [n.name for n in expected] == [n.name for n in found]
 
 
 @pytest.mark.parametrize("name", slow_but(COUNTED, exported.names()))

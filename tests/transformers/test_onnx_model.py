@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from encoders import Encoder
 from graphs import info, model
 from onnx import TensorProto, helper, numpy_helper
 
+import orthrus
 from orthrus.quantization.refused import Failed, InvalidValue
+from orthrus.transformers import onnx_utils
 from orthrus.transformers.fusion.base import Fusion
 from orthrus.transformers.fusion.classes import AttentionMask, FusionAttention, FusionGelu
 from orthrus.transformers.fusion.fusion_utils import FusionUtils
@@ -162,6 +165,39 @@ def test_wrong_names_and_circles_are_refused() -> None:
     it.graph().node[0].input[0] = "z"
     with pytest.raises(Failed, match="circle"):
         it.topological_sort()
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_nodes_stand_in_onnxruntimes_order(by_name: bool) -> None:
+    """Also where they are in an order of their own already: scripts compare sorted models node by node."""
+    for seed in range(20):
+        draw = random.Random(seed)
+        names = draw.sample(range(100), 12)
+        nodes = [node("Sum", draw.sample([f"v{n}" for n in names[:i]] or ["x"], min(i, 2) or 1), [f"v{name}"],
+                      name=f"n{draw.choice(names)}_{i}") for i, name in enumerate(names)]
+        if seed % 2:
+            draw.shuffle(nodes)
+        given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+        graph = helper.make_graph(nodes, "g", [given], [])
+        made = []
+        for kind in (OnnxModel, theirs()):
+            it = kind(helper.make_model(graph))
+            it.topological_sort(is_deterministic=by_name)
+            made.append([n.name for n in it.model.graph.node])
+        assert made[0] == made[1]
+
+
+def test_weights_apart_are_values_of_the_runtime() -> None:
+    weight = numpy_helper.from_array(np.arange(3, dtype=np.float32), "w")
+    graph = helper.make_graph([node("Neg", ["w"], ["y"])], "g", [],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])], [weight])
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    names, values = onnx_utils.extract_raw_data_from_model(model)
+    assert onnx_utils.has_external_data(model)
+    options = orthrus.SessionOptions()
+    options.add_external_initializers(list(names), list(values))
+    found = orthrus.InferenceSession(model.SerializeToString(), options).run(None, {})[0]
+    np.testing.assert_array_equal(found, [0, -1, -2])
 
 
 def test_shapes_for_sizes() -> None:

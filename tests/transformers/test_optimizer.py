@@ -72,7 +72,8 @@ def test_every_mask_has_a_form_that_onnxruntime_runs(style: str, mask: str) -> N
         same(model, made, runtime, left=True, length=1, batch=1)
 
 
-@pytest.mark.parametrize(("gelu", "expected"), [("tanh", "FastGelu"), ("quick", "QuickGelu")])
+@pytest.mark.parametrize(("gelu", "expected"), [("tanh", "FastGelu"), ("quick", "QuickGelu"),
+                                              ("megatron", "BiasGelu")])
 def test_other_gelus_have_their_operators(gelu: str, expected: str) -> None:
     model = Encoder(gelu=gelu, segments=False).model()
     made = fused(model)
@@ -142,6 +143,55 @@ def test_positions_of_fixed_sizes_are_folded_and_fused() -> None:
     made = fused(model)
     assert counts(made) == {**FUSED, "BiasGelu": 2}
     same(model, made)
+
+
+def test_equal_weights_stay_constants_of_their_own() -> None:
+    """As before training: products by equal weights are three, and a scale is no bias that equals it."""
+    model = Encoder(layers=1).model()
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT and len(tensor.dims) > 0:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(np.ones(tensor.dims, np.float32), tensor.name))
+    made = fused(model)
+    assert counts(made) == {"EmbedLayerNormalization": 1, "Attention": 1, "SkipLayerNormalization": 2,
+                            "BiasGelu": 1}
+    for node in made.get_nodes_by_op_type("SkipLayerNormalization"):
+        assert len(set(node.input)) == len(node.input)
+
+
+def embeddings(*last: Any) -> onnx.ModelProto:
+    """Rows of three tables, the sum of the first two and what `last` makes of it and of the third."""
+    tables = [onnx.numpy_helper.from_array(np.random.default_rng(i).normal(size=(rows, 8)).astype(np.float32),
+                                           f"table_{i}") for i, rows in enumerate((20, 10, 2))]
+    nodes = [*(helper.make_node("Gather", [f"table_{i}", ids], [f"rows_{i}"])
+               for i, ids in enumerate(("words", "words", "kinds"))),
+             helper.make_node("Add", ["rows_0", "rows_1"], ["two"]), *last,
+             helper.make_node("Relu", ["normalized"], ["out"])]
+    weights = [onnx.numpy_helper.from_array(np.linspace(1, 2, 8, dtype=np.float32), name) for name in "gb"]
+    graph = helper.make_graph(
+        nodes, "embeddings", [helper.make_tensor_value_info(name, TensorProto.INT32, [None, None])
+                              for name in ("words", "kinds")],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, None),
+         helper.make_tensor_value_info("three", TensorProto.FLOAT, None)], [*tables, *weights])
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17),
+                                                                 helper.make_opsetid("com.microsoft", 1)])
+
+
+@pytest.mark.parametrize("last", [
+    [helper.make_node("SkipLayerNormalization", ["two", "rows_2", "g", "b"], ["normalized", "", "", "three"],
+                      domain="com.microsoft", epsilon=0.25)],
+    [helper.make_node("Add", ["two", "rows_2"], ["three"]),
+     helper.make_node("LayerNormalization", ["three", "g", "b"], ["normalized"], epsilon=0.25)]],
+    ids=["SkipLayerNormalization", "LayerNormalization"])
+def test_embeddings_whose_sum_is_read_too(last: list[onnx.NodeProto]) -> None:
+    model = embeddings(*last)
+    made = fused(model, "gpt2")
+    (node,) = made.get_nodes_by_op_type("EmbedLayerNormalization")
+    assert node.output == ["EmbedLayerNormalization_0_output", "EmbedLayerNormalization_0_dummy_mask_index",
+                           "three"]
+    given = {name: np.array([[1, 0, 1], [0, 1, 1]], np.int32) for name in ("words", "kinds")}
+    for a, b in zip(*(ort.InferenceSession(m.SerializeToString(), providers=PLAIN).run(None, given)
+                      for m in (made.model, model)), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["Softmax", "Add", "MatMul", "Transpose", "Erf", "Reshape"])
