@@ -190,14 +190,14 @@ def graphs(start: int, count: int, peer: Any, folder: str | None = None) -> None
 
 
 @pytest.mark.parametrize("start, count", [
-    (0, 6), pytest.param(6, 54, marks=pytest.mark.slow), pytest.param(60, 60, marks=pytest.mark.thorough)])
+    (0, 6), pytest.param(6, 24, marks=pytest.mark.slow), pytest.param(30, 90, marks=pytest.mark.thorough)])
 def test_random_graphs(start: int, count: int, peer: Any) -> None:
     graphs(start, count, peer)
 
 
 @pytest.mark.slow
 def test_random_graphs_saved(peer: Any, tmp_path: Path) -> None:
-    graphs(5000, 60, peer, str(tmp_path))
+    graphs(5000, 25, peer, str(tmp_path))
 
 
 @pytest.mark.thorough

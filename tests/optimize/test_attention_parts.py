@@ -16,7 +16,7 @@ from fuzz import judge
 
 CPU = "CPUExecutionProvider"
 PROVIDERS = [CPU, pytest.param("DnnlExecutionProvider", marks=needs("oneDNN")),
-             pytest.param("IREEExecutionProvider", marks=[needs("IREE"), pytest.mark.slow]),
+             pytest.param("IREEExecutionProvider", marks=[needs("IREE"), pytest.mark.thorough]),
              pytest.param("SpaceMITExecutionProvider", marks=[needs("emulator"), pytest.mark.slow])]
 COUNTS = {CPU: 15, "DnnlExecutionProvider": 30, "IREEExecutionProvider": 12,
           "SpaceMITExecutionProvider": 12}
