@@ -189,6 +189,66 @@ def test_dots(machine: Machine, data: Any) -> None:
     np.testing.assert_allclose(out, np.matmul(a, b) + bias, 1e-4, 1e-4)
 
 
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{8 * m.vector}")
+@given(data=st.data())
+@QUICK
+def test_streams(machine: Machine, data: Any) -> None:
+    """Few rows of A, whatever is left of B's rows and columns; what lies behind a row is not touched."""
+    dtype = data.draw(st.sampled_from([F, "float16", "float64", "int32"]))
+    total = tile.total_of(dtype)
+    lanes = machine.lanes(np.dtype(total).itemsize)
+    m, n, k = (data.draw(st.integers(low, high)) for low, high in ((1, gemm.ABREAST), (1, 90), (0, 40)))
+    batch, gap = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 3))
+    blocks = data.draw(st.integers(1, 3))
+    wide = -(-n // (2 * lanes * blocks)) * 2 * lanes
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    a, b, bias = (matrix(rng, *shape, dtype=t) for shape, t in (
+        ((batch, m, k), dtype), ((batch, k, n + gap), dtype), ((1, n), total)))
+    out = native.guarded(np.zeros((batch, m, n), total))
+    tree = Expr("add", (Expr.leaf(0, total), Expr.leaf(1, total)), total)
+    spec = gemm.streams(rows=m, a_type=dtype, b_type=dtype, tree=tree,
+                        operands=(Operand(total, False, True),))
+    given = native.guarded(b.reshape(-1)[:max(b.size - gap, 0)])
+    native.run(spec, native.guarded(a), given, out, n, k, k, n + gap, n, 1, m * k, 0, k * (n + gap), 0, m * n,
+               0, wide, -(-n // wide), native.guarded(bias), 0, 0, 0, items=batch * -(-n // wide),
+               machine=machine, scratch=m * wide * np.dtype(total).itemsize)
+    with np.errstate(over="ignore"):
+        expected = np.matmul(a.astype(total), b[..., :n].astype(total)) + bias
+    np.testing.assert_allclose(out, expected, *((0, 0) if total == "int32" else (1e-4, 1e-4)))
+
+
+@pytest.mark.parametrize("dtype", (F, "float16", "float64", "int64"))
+@pytest.mark.parametrize("m", (1, 2, 3, 5, 8))
+def test_few_rows_times_what_no_cache_holds(m: int, dtype: str) -> None:
+    """Sessions stream such a B, in batches and with what follows; nothing that is not finite is lost, on one
+    thread or two."""
+    assert HERE is not None
+    k, n = 70, HERE.l2 // np.dtype(dtype).itemsize // 64 + 5
+    assert gemm.stream_plan(HERE, m, n, k, 2, dtype, dtype) is not None
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["a", "b"], ["p"]), helper.make_node("Add", ["p", "bias"], ["y"])], "g",
+        [helper.make_tensor_value_info(name, kind, shape) for name, shape in (
+            ("a", (2, m, k)), ("b", (2, k, n)), ("bias", (n,)))],
+        [helper.make_tensor_value_info("y", kind, None)])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    rng = np.random.default_rng(m)
+    feeds = {name: matrix(rng, *shape, dtype=dtype) for name, shape in (
+        ("a", (2, m, k)), ("b", (2, k, n)), ("bias", (n,)))}
+    if dtype != "int64":
+        feeds["a"][0, 0, 3], feeds["b"][1, 4, n - 1] = np.nan, np.inf
+    wide = "float64" if np.dtype(dtype).kind == "f" else dtype
+    wanted = np.matmul(feeds["a"].astype(wide), feeds["b"].astype(wide)) + feeds["bias"]
+    found = []
+    for threads in (1, 2):
+        options = orthrus.SessionOptions()
+        options.intra_op_num_threads = threads
+        found += orthrus.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
+    np.testing.assert_array_equal(*found)
+    tolerance = {F: 1e-4, "float16": 2e-2, "float64": 1e-12}.get(dtype, 0)
+    np.testing.assert_allclose(found[0], wanted, tolerance, 10 * tolerance)
+
+
 @pytest.mark.parametrize("machine", [AVX512, AVX2, SSE2, NEON, RVV256],
                          ids=lambda m: f"{m.arch}{8 * m.vector}")
 def test_every_machine_assembles(machine: Machine) -> None:
@@ -196,6 +256,7 @@ def test_every_machine_assembles(machine: Machine) -> None:
         made = gemm.plan(machine, 64, 100, 50, 1, source, 50, 100)
         assert assemble(made.spec(None, ()).text(machine), machine)
     assert assemble(gemm.dots(a_type=F, b_type=F, tree=None, operands=()).text(machine), machine)
+    assert assemble(gemm.streams(rows=3, a_type=F, b_type=F, tree=None, operands=()).text(machine), machine)
 
 
 def test_no_sums_are_spilled() -> None:
@@ -211,6 +272,9 @@ def test_no_sums_are_spilled() -> None:
 @draws(200)
 def test_plans_cover_the_matrix(m: int, n: int, k: int, batch: int, source: str) -> None:
     for machine in (AVX512, AVX2, NEON):
+        streamed = gemm.stream_plan(machine, m, n, k, batch)
+        if streamed is not None:
+            assert (streamed.blocks - 1) * streamed.wide < n <= streamed.blocks * streamed.wide
         made = gemm.plan(machine, m, n, k, batch, source, k, n)
         low = made.heights[0] - 1
         assert made.tiles * low + made.tall == m and 0 < made.tall <= made.tiles

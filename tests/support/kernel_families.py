@@ -34,7 +34,7 @@ FAMILIES = {
              "test_large_mean_keeps_the_variance"),
     "gemm": ("test_products", "test_k_in_parts_and_copies_of_a", "test_epilogues",
              "test_results_of_other_types", "test_nothing_of_padding_reaches_results", "test_dots",
-             "test_half_precision_kernels"),
+             "test_streams", "test_half_precision_kernels"),
     "conv": ("test_direct", "test_pointwise", "test_rows_with_margins", "test_depthwise", "test_stem",
              "test_winograd", "test_sigmoids_without_denormals"),
     "attention": ("test_random_forms", "test_lengths_of_keys", "test_growing_cache", "test_appended_rows",

@@ -52,7 +52,14 @@ MOST_COLUMNS = 16
 """Registers across a tile at most."""
 
 STREAMS = 16
-"""Rows of a B that no cache holds, read where it lies, which are gone along together."""
+"""Rows of a B that no cache holds, read where it lies, which a tile goes along together."""
+
+ABREAST = 8
+"""Rows of such a B that `streams` reads side by side, as many as a cache has ways; and rows of A up to which
+it does."""
+
+RUN = 4096
+"""Bytes of each of them that an item of `streams` reads where it does not read all."""
 
 SPLIT = 50_000
 """Multiply-adds below which work is not divided among threads."""
@@ -388,6 +395,95 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
             out = f.gep(c, outer * c_out + at * c_in + r * c_row + col, _stored(finish.dtype))
             finish.store([_added(f, sums)], 1, Corner(out), places, mask)
         f.loop(0, m, 1, [], row)
+    f.loop(f.lo, f.hi, 1, [], item)
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """How a product of `rows` rows that `streams` computes is divided: into `blocks` of `wide` columns."""
+
+    rows: int
+    wide: int
+    blocks: int
+    scratch: int
+
+
+@choice()
+def stream_plan(machine: Machine, m: int, n: int, k: int, batch: int, a_type: str = F, b_type: str = F
+                ) -> StreamPlan | None:
+    """None where B fits into a cache, or is read by tiles: of many rows of A, or of few columns."""
+    size, lanes = _size(a_type), machine.lanes(_size(a_type))
+    if not 0 < m <= ABREAST or BYTES[b_type] * k * n <= machine.l2 or n < 4 * lanes or k < 4 * ABREAST:
+        return None
+    wanted = min(m * n * k * batch // SPLIT, n * BYTES[b_type] // RUN, 16)
+    blocks = max(1, wanted, -(-n * m * size // (machine.l1 // 2)))
+    wide = -(-n // (2 * lanes * blocks)) * 2 * lanes
+    return StreamPlan(m, wide, -(-n // wide), m * wide * size)
+
+
+@template("a:ptr b:ptr c:ptr n:i64 k:i64 a_row:i64 b_row:i64 c_row:i64 " + _BATCHES + " wide:i64 blocks:i64")
+def streams(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, inner: V, a_out: V,
+            a_in: V, b_out: V, b_in: V, c_out: V, c_in: V, wide: V, blocks: V, *, rows: int, a_type: str,
+            b_type: str, tree: Expr | None, operands: tuple[Operand, ...]) -> None:
+    """C = tree(A·B) for few rows of A, B read once where it lies along N, some rows of it side by side from
+    end to end: item (batch * blocks + block) is `wide` columns, whose sums wait in scratch. Operands as in
+    `gemm`."""
+    total = LLVM[total_of(a_type)]
+    lanes = f.machine.lanes(SIZES[total])
+    a_elem, b_elem, ty, aligned = LLVM[a_type], LLVM[b_type], vec(total, lanes), lanes * SIZES[total]
+    finish = TileEpilogue(f, tree, operands, total_of(a_type))
+    sides = [(f.arg(17 + 4 * i, PTR), *(f.arg(17 + 4 * i + j, I64) for j in (1, 2, 3)))
+             for i in range(len(operands))]
+    room, deep = f.scratch, max(ABREAST // rows, 2)
+
+    def item(i: V) -> None:
+        matrix = i // blocks
+        col = (i - matrix * blocks) * wide
+        outer = matrix // inner
+        at = matrix - outer * inner
+        count = f.fast_min(n - col, wide)
+        whole = count & -lanes
+        tail = f.mask(lanes, count - whole)
+        a_at = f.gep(a, outer * a_out + at * a_in, a_elem)
+        b_at = f.gep(b, outer * b_out + at * b_in + col, b_elem)
+        f.loop(0, wide * rows, lanes, [], lambda j: f.store(f.zero(ty), room, j, aligned))
+
+        def add(k0: V, many: int) -> None:
+            """`many` rows of B."""
+            factors = [[f.splat(as_float(f, f.load(a_elem, a_at, k0 + r * a_row + d)), lanes)
+                        for d in range(many)] for r in range(rows)]
+            sources = [f.gep(b_at, (k0 + d) * b_row, b_elem) for d in range(many)]
+
+            def step(j: V, mask: V | None = None) -> None:
+                given = [as_float(f, load(f, vec(b_elem, lanes), f.gep(x, j, b_elem), mask)) for x in sources]
+                for r, xs in enumerate(factors):
+                    sums = xs[0] * given[0]
+                    for x, y in zip(xs[1:], given[1:], strict=True):
+                        sums = f.fma(x, y, sums)
+                    place = r * wide + j
+                    f.store(f.load(ty, room, place, aligned) + sums, room, place, aligned)
+
+            def pair(j: V) -> None:
+                step(j)
+                step(j + lanes)
+            even = whole & -(2 * lanes)
+            f.loop(0, even, 2 * lanes, [], pair)
+            f.when(even < whole, lambda: step(even))
+            f.when(whole < count, lambda: step(whole, tail))
+
+        full = k & -deep
+        f.loop(0, full, deep, [], lambda k0: add(k0, deep))
+        f.loop(full, k, 1, [], lambda k0: add(k0, 1))
+
+        def end(j: V, mask: V | None = None) -> None:
+            for r in range(rows):
+                places = [Corner(f.gep(p, outer * o + at * q + r * s + (col + j if x.col else 0),
+                                       _stored(x.dtype)), s)
+                          for (p, s, o, q), x in zip(sides, operands, strict=True)]
+                out = f.gep(c, outer * c_out + at * c_in + r * c_row + col + j, _stored(finish.dtype))
+                finish.store([f.load(ty, room, r * wide + j, aligned)], 1, Corner(out), places, mask)
+        f.loop(0, whole, lanes, [], end)
+        f.when(whole < count, lambda: end(whole, tail))
     f.loop(f.lo, f.hi, 1, [], item)
 
 

@@ -287,6 +287,13 @@ def _step(lo: Lowering, views: Sequence[Tensor], rows: int, n: int, k: int, row:
         lo.step(spec, [a, b, result, rows, n, k, row[0], b_row, row[2], batch[1], *between[:6], blocks,
                        *sides], count * blocks, gemm.grain(rows * n * k * count, count * blocks))
         return
+    streamed = gemm.stream_plan(lo.machine, rows, n, k, count, a.dtype, b.dtype) if source == "rows" else None
+    if streamed is not None:
+        spec = gemm.streams(rows=streamed.rows, a_type=a.dtype, b_type=b.dtype, tree=tree, operands=kinds)
+        lo.step(spec, [a, b, result, n, k, row[0], b_row, row[2], batch[1], *between[:6], streamed.wide,
+                       streamed.blocks, *sides], count * streamed.blocks,
+                gemm.grain(rows * n * k * count, count * streamed.blocks), streamed.scratch)
+        return
     made = gemm.plan(lo.machine, rows, n, k, count, source, row[0], b_row, a.dtype, b.dtype)
     lo.step(made.spec(tree, kinds), [a, b, result, n, k, row[0], b_row, row[2], batch[1], *between[:6],
                                      *made.cells(), *sides], made.items, made.grain, made.scratch)
