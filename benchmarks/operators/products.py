@@ -15,6 +15,8 @@ def products() -> Cases:
         "large": (128, 512, 512),
         "row small": (1, 64, 64),
         "row large": (1, 2048, 2048),
+        "few rows": (4, 1024, 1024),
+        "eight rows": (8, 1024, 1024),
         "wide large": (512, 64, 4096),
         "deep large": (64, 4096, 64),
         "column large": (2048, 2048, 1),

@@ -26,7 +26,7 @@ def session(made: bytes, generated: bool = True, **options: Any) -> orthrus.Infe
 
 
 @given(seed=st.integers(0, 999), bits=st.sampled_from([2, 4, 8]), block=st.sampled_from([16, 32, 64, 256]),
-       n=st.sampled_from([1, 3, 17, 33, 70]), k=st.sampled_from([5, 16, 40, 128, 257]),
+       n=st.sampled_from([1, 3, 17, 33, 70]), k=st.sampled_from([5, 16, 40, 128, 257, 700]),
        zeros=st.sampled_from(["", "codes", "floats"]), level=st.sampled_from([0, 1, 4]),
        dtype=st.sampled_from(["float32", "float32", "float16", "bfloat16"]), bias=st.booleans(),
        groups=st.booleans(), rows=st.sampled_from([(1,), (2,), (3,), (7,), (8,), (33,), (2, 3), (2, 3, 4)]))

@@ -169,8 +169,9 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
     panels = -(-n // wide)
     if source == "rows" and tiles > 2 and (b_row > 512 or 2 * size * k * b_row > machine.l2):
         source = "copied"
-    deep, longest = k, machine.l2 // (4 * size * wide)
-    if 4 * k > 5 * longest and (tiles > 1 or source in _COPIES):
+    copied = source in _COPIES
+    deep, longest = k, machine.l2 // ((32 if copied else 4) * size * wide)
+    if 4 * k > 5 * longest and (tiles > 1 or copied):
         deep = -(-k // -(-k // longest))
         deep = -(-deep // _LINE) * _LINE
     streamed = source == "rows" and tiles == 1 and size * k * n > machine.l2 and k > 4 * STREAMS
@@ -187,12 +188,12 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
     flops = m * n * k * batch
     wanted = min(max(1, flops // SPLIT), 16)
     col_blocks = min(panels, max(1, -(-wanted // (row_blocks * batch))))
-    if pitch or split:
+    if pitch or split and not copied:
         col_blocks = min(col_blocks, max(1, panels // (2 if streamed else 6)))
     per_cols = -(-panels // max(col_blocks, 1))
     col_blocks = -(-panels // max(per_cols, 1))
     if row_blocks * col_blocks * batch < min(wanted, 4) and tiles > 1:
-        row_blocks = min(tiles, -(-wanted // max(col_blocks * batch, 1)))
+        row_blocks = min(tiles, -(-(min(wanted, 4) if copied else wanted) // max(col_blocks * batch, 1)))
     per_rows = -(-tiles // row_blocks)
     row_blocks = -(-tiles // per_rows)
     items = batch * row_blocks * col_blocks
@@ -200,8 +201,8 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
     fetch = min(4, -(-8 // per_rows)) if ahead and per_rows > 1 else 0
     touch = deep >= 384
     room = size * height * wide * (per_rows * per_cols if split else 1)
-    copied = -(-deep // _LINE) * _LINE if source == BLOCKS else deep if source in _COPIES else 0
-    scratch = room + size * (pitch * per_rows * height + copied * wide)
+    panel = -(-deep // _LINE) * _LINE if source == BLOCKS else deep if copied else 0
+    scratch = room + size * (pitch * per_rows * height + panel * wide)
     heights = (height, height - 1) if tall < tiles else (height,)
     return GemmPlan(source, a_type, b_type, cols, heights, tiles, tall, per_rows, per_cols, row_blocks,
                 col_blocks, deep, split, n % wide != 0, pitch, ahead, fetch, touch, items,
