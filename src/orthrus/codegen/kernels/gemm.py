@@ -170,7 +170,9 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
     if source == "rows" and tiles > 2 and (b_row > 512 or 2 * size * k * b_row > machine.l2):
         source = "copied"
     copied = source in _COPIES
-    deep, longest = k, machine.l2 // ((32 if copied else 4) * size * wide)
+    deep, longest = k, machine.l2 // (4 * size * wide)
+    if copied:
+        longest = min(longest, max(longest // 8, 128))
     if 4 * k > 5 * longest and (tiles > 1 or copied):
         deep = -(-k // -(-k // longest))
         deep = -(-deep // _LINE) * _LINE
