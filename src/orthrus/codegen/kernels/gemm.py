@@ -240,9 +240,7 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
     a_elem, b_elem = LLVM[a_type], LLVM[b_type]
     full = heights[0]
     finish = TileEpilogue(f, tree, operands, total_of(a_type))
-    first = len(CELLS.split())
-    sides = [(f.arg(first + 4 * i, PTR), *(f.arg(first + 4 * i + j, I64) for j in (1, 2, 3)))
-             for i in range(len(operands))]
+    sides = _sides(f, len(CELLS.split()), operands)
     zero = f.zero(sum_type)
     tile_size = full * broad
     room = f.scratch
@@ -354,6 +352,23 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
     f.loop(f.lo, f.hi, 1, [f.i64(-1)], item)
 
 
+Side = tuple[V, V, V, V]
+"""An operand's address and its strides over rows, outer and inner batches."""
+
+
+def _sides(f: Body, first: int, operands: Sequence[Operand]) -> list[Side]:
+    """The operands, whose arguments begin with the one numbered `first`."""
+    return [(f.arg(at, PTR), f.arg(at + 1, I64), f.arg(at + 2, I64), f.arg(at + 3, I64))
+            for at in range(first, first + 4 * len(operands), 4)]
+
+
+def _corners(f: Body, sides: Sequence[Side], operands: Sequence[Operand], outer: V, at: V, row: V | int,
+             col: V) -> list[Corner]:
+    """Where the operands of one element of C lie, and what follows it."""
+    return [Corner(f.gep(p, outer * o + at * q + row * s + (col if x.col else 0), _stored(x.dtype)), s)
+            for (p, s, o, q), x in zip(sides, operands, strict=True)]
+
+
 @template("a:ptr b:ptr c:ptr m:i64 n:i64 k:i64 a_row:i64 b_row:i64 c_row:i64 " + _BATCHES + " blocks:i64")
 def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row: V, inner: V, a_out: V,
          a_in: V, b_out: V, b_in: V, c_out: V, c_in: V, blocks: V, *, a_type: str, b_type: str,
@@ -364,8 +379,7 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
     lanes = f.machine.lanes(SIZES[total])
     a_elem, b_elem, b_size = LLVM[a_type], LLVM[b_type], BYTES[b_type]
     finish = TileEpilogue(f, tree, operands, total_of(a_type))
-    sides = [(f.arg(17 + 4 * i, PTR), *(f.arg(17 + 4 * i + j, I64) for j in (1, 2, 3)))
-             for i in range(len(operands))]
+    sides = _sides(f, 17, operands)
     whole = k & -lanes
     steps = f.const(vec("i32", lanes), list(range(lanes)))
 
@@ -392,9 +406,7 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
             zeros = [f.zero(vec(total, lanes))] * lanes
             sums = f.loop(0, whole, lanes, zeros, lambda j, *sums: step(j, None, sums))
             sums = f.when(whole < k, lambda: step(whole, tail, sums), lambda: sums)
-            places = [
-                Corner(f.gep(p, outer * o + at * q + r * s + (col if x.col else 0), _stored(x.dtype)), s)
-                for (p, s, o, q), x in zip(sides, operands, strict=True)]
+            places = _corners(f, sides, operands, outer, at, r, col)
             out = f.gep(c, outer * c_out + at * c_in + r * c_row + col, _stored(finish.dtype))
             finish.store([_added(f, sums)], 1, Corner(out), places, mask)
         f.loop(0, m, 1, [], row)
@@ -435,8 +447,7 @@ def streams(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V,
     lanes = f.machine.lanes(SIZES[total])
     a_elem, b_elem, ty, aligned = LLVM[a_type], LLVM[b_type], vec(total, lanes), lanes * SIZES[total]
     finish = TileEpilogue(f, tree, operands, total_of(a_type))
-    sides = [(f.arg(17 + 4 * i, PTR), *(f.arg(17 + 4 * i + j, I64) for j in (1, 2, 3)))
-             for i in range(len(operands))]
+    sides = _sides(f, 17, operands)
     room, deep = f.scratch, max(ABREAST // rows, 2)
 
     def item(i: V) -> None:
@@ -480,9 +491,7 @@ def streams(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V,
 
         def end(j: V, mask: V | None = None) -> None:
             for r in range(rows):
-                places = [Corner(f.gep(p, outer * o + at * q + r * s + (col + j if x.col else 0),
-                                       _stored(x.dtype)), s)
-                          for (p, s, o, q), x in zip(sides, operands, strict=True)]
+                places = _corners(f, sides, operands, outer, at, r, col + j)
                 out = f.gep(c, outer * c_out + at * c_in + r * c_row + col + j, _stored(finish.dtype))
                 finish.store([f.load(ty, room, r * wide + j, aligned)], 1, Corner(out), places, mask)
         f.loop(0, whole, lanes, [], end)
