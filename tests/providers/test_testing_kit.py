@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from pathlib import Path
 from typing import Any, ClassVar
 from xml.etree import ElementTree
@@ -20,7 +21,7 @@ from orthrus import providers, testing
 from orthrus.errors import Fail
 from orthrus.ir import No
 from orthrus.providers import CPUExecutionProvider, NullExecutionProvider, Option
-from orthrus.testing import Report, check_provider, checks, provider_tests
+from orthrus.testing import Report, check_provider, checks, concurrency, provider_tests
 from orthrus.testing.closeness import apart
 from orthrus.testing.samples import samples
 
@@ -96,6 +97,24 @@ def found_out(name: str, only: list[str]) -> None:
     assert expected <= failed(report) and (not more or name in ANY_TIME), report
     for finding in report.findings:
         assert finding.where and finding.found and finding.expected and finding.cure
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["KeepsNativeMemory", "KeepsBytes"])
+@pytest.mark.parametrize("turn", [1, 2, 3])
+def test_a_leak_is_seen_though_others_give_memory_back(
+        name: str, turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole process is measured: at one time a hundred megabytes of it go that are nobody's here."""
+    asked = iter(range(1000))
+
+    def given_back(measured: int) -> int:
+        return measured - (next(asked) >= turn) * 100_000_000
+
+    resident, traced = concurrency._resident, tracemalloc.get_traced_memory
+    monkeypatch.setattr(concurrency, "_resident", lambda: given_back(resident()))
+    if name == "KeepsBytes":
+        monkeypatch.setattr(tracemalloc, "get_traced_memory", lambda: (given_back(traced()[0]), 0))
+    assert failed(check_provider(FAILING[name][0], operators=TRIED, only=["leaks"])) == {"leaks"}
 
 
 def test_every_check_can_fail() -> None:
