@@ -1,16 +1,20 @@
-"""Random models of control flow: Loops, Scans and Ifs in each other, over values of a few kinds."""
+"""Models of control flow, most of them random: Loops, Scans and Ifs in each other, over values of a few
+kinds."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, checker, helper, numpy_helper
+from graphs import info, model
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, checker, helper, numpy_helper
 
 KINDS = (("float32", (3, 4)), ("float32", ()), ("float64", (5,)), ("int64", ()), ("int32", (2, 3)),
          ("bool", (2,)), ("float32", (0, 3)), ("float32", (4, 4)), ("uint8", (7,)), ("float32", (40, 33)))
 Kind = tuple[str, tuple[int, ...]]
+CONDITIONS = 3
 
 
 class _Names:
@@ -223,3 +227,48 @@ def drawn(seed: int) -> tuple[ModelProto, list[dict[str, np.ndarray]]]:
     feeds = [{info.name: array(rng, kind) for info, kind in zip(scope.inputs, fed, strict=True)}
              for _ in range(3)]
     return model, feeds
+
+
+def branching(seed: int) -> tuple[ModelProto, list[dict[str, np.ndarray]]]:
+    """Ifs one after another and in each other, whose conditions are fed; feeds of all of them."""
+    draw, names = random.Random(seed), itertools.count()
+
+    def chain(nodes: list[NodeProto], value: str, deep: int) -> str:
+        """A value that the nodes to which some are added make of `value`."""
+        for _ in range(draw.randint(1, 3)):
+            made = f"v{next(names)}"
+            if deep and draw.random() < 0.6:
+                bodies = dict[str, GraphProto]()
+                for which in ("then_branch", "else_branch"):
+                    inner = list[NodeProto]()
+                    end = chain(inner, draw.choice([value, "x"]), deep - 1)
+                    bodies[which] = helper.make_graph(inner, which, [], [info(end, shape=None)])
+                nodes.append(helper.make_node("If", [f"c{draw.randrange(CONDITIONS)}"], [made], **bodies))
+            else:
+                op = draw.choice(["Neg", "Abs", "Add", "Softmax", "Relu"])
+                nodes.append(helper.make_node(op, [value, "x"] if op == "Add" else [value], [made]))
+            value = made
+        return value
+    nodes = list[NodeProto]()
+    end = chain(nodes, "x", 2)
+    if {node.op_type for node in nodes}.isdisjoint({"If"}):
+        return branching(seed + 1000)
+    conditions = [info(f"c{i}", TensorProto.BOOL, ()) for i in range(CONDITIONS)]
+    made = model(nodes, [info("x", shape=(3, 5)), *conditions], [end])
+    x = np.random.default_rng(seed).standard_normal((3, 5)).astype(np.float32)
+    return made, [{"x": x, **{f"c{i}": np.array(c) for i, c in enumerate(fed)}}
+                  for fed in itertools.product((True, False), repeat=CONDITIONS)]
+
+
+def counting() -> tuple[ModelProto, list[dict[str, np.ndarray]]]:
+    """A Loop whose turns end by a number and a condition that are fed; feeds of many of these."""
+    turn = helper.make_graph(
+        [helper.make_node("Less", ["v", "most"], ["c2"]), helper.make_node("Add", ["v", "v"], ["w"])], "turn",
+        [info("n", TensorProto.INT64, ()), info("c", TensorProto.BOOL, ()), info("v", shape=None)],
+        [info("c2", TensorProto.BOOL, ()), info("w", shape=None)])
+    made = model([helper.make_node("Loop", ["m", "c", "x"], ["y"], body=turn)],
+                 [info("m", TensorProto.INT64, ()), info("c", TensorProto.BOOL, ()), info("x", shape=(1,)),
+                  info("most", shape=(1,))], ["y"])
+    return made, [{"m": np.array(m), "c": np.array(c), "x": np.ones(1, "f"), "most": np.array([f], "f")}
+                  for m in (10, 0, 1, -1, np.iinfo(np.int64).max) for c in (True, False)
+                  for f in (0, 1, 100, 1e30)]

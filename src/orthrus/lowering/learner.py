@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from .. import knobs
 from ..limits import Limits, current, using
+from ..locks import awaited
 
 if TYPE_CHECKING:
     from .formula import Formula
@@ -33,19 +33,6 @@ _ENOUGH, _SELDOM = 8, 16
 
 _PATIENCE = 2.0
 """Seconds that closing waits for what looks for a formula to notice, between two of the part's nodes."""
-
-_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-
-
-def _settle() -> None:
-    """Wait for threads that learn: a lock that one holds would be held in a forked process for good."""
-    for thread in list(_threads):
-        if thread.is_alive() and thread is not threading.current_thread():
-            thread.join()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_settle)
 
 
 class Learner:
@@ -84,9 +71,8 @@ class Learner:
         if knobs.SHAPES >= 2 or not self.background:
             self._learn(find, current())
             return
-        self.thread = thread = threading.Thread(target=self._learn, args=(find, current()),
-                                                name="orthrus formula")
-        _threads.add(thread)
+        self.thread = thread = awaited(threading.Thread(target=self._learn, args=(find, current()),
+                                                        name="orthrus formula"))
         try:
             thread.start()
         except RuntimeError as error:

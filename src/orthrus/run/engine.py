@@ -188,6 +188,10 @@ class Engine:
         self.short = ShortWay.of(
             self.program, self._entries, self._shared, self._names, self._constants, config.limits,
             self.fast) if plain else None
+        if self.short is not None and any(node.has_bodies for node in graph.nodes):
+            from .joining import Joining
+
+            self.short.joining = Joining.of(self)
         self.one_step = self.fast is not None
         self.quick = self.fast.run if self.fast is not None else None
         if self.short is not None and self.quick is None and all(c.kernel.own for c in self.program.calls):

@@ -21,11 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from .. import knobs
 from ..codegen.object import cache
-from ..codegen.runtime import fastcall
 from ..errors import Fail
 from ..ir import No, TensorType, Value
 from ..modelfile import ModelFile
-from ..providers import CPUExecutionProvider
 from ..providers.ep_node import DOMAIN, OP_TYPE
 from .session_key import FOLDER, foreign, give_up, marker
 
@@ -67,10 +65,7 @@ def _way(engine: Engine) -> FastWay | ShortWay | None:
     """What tells of runs: of a program that is one part; or of one that is several, by its control flow."""
     if engine.fast is not None:
         return engine.fast
-    control = {node.op_type for node in engine.graph.walk() if node.has_bodies}
-    written = {v for v in engine.graph.outputs if v.node is not None}
-    plain = control and control <= {"If", "Loop", "Scan"} and len(written) == len(engine.graph.outputs)
-    return engine.short if plain and fastcall.available() else None
+    return engine.short if engine.short is not None and engine.short.joining is not None else None
 
 
 def _literal(name: str, seen: bytes | None, before: _Watch | None, source: Any, seconds: float, told: Engine,
@@ -107,7 +102,7 @@ class _Watch:
         program = engine.program
         step = program.calls[0] if engine.fast is not None else None
         reads, writes = (program.inputs, program.outputs) if step is None else (step.reads, step.writes)
-        self.parts = (engine.graph, engine.providers) if step is None else None
+        self.joining = engine.short.joining if step is None and engine.short is not None else None
         self.about = {"reads": [program.inputs.index(slot) for slot in reads],
                       "writes": [program.outputs.index(slot) for slot in writes],
                       "kinds": sorted(engine.kinds), "apart": engine.config.names_apart,
@@ -140,7 +135,9 @@ class _Watch:
 
         limit = knobs.CACHE_SESSIONS.value << 20
         try:
-            native = self._joined(shapes) if step is None else step.kernel.run
+            native: Any = step.kernel.run if step is not None else None
+            if self.joining is not None:
+                native = self.joining.native(shapes)
             if not isinstance(native, Native):
                 return
             further = [(native.machine, unit) for unit in beside()]
@@ -149,21 +146,6 @@ class _Watch:
                 cache.write_whole(self.name, pieces.whole(), FOLDER, limit, quick=True)
         except (Fail, OSError, MemoryError, TypeError, ValueError, RuntimeError) as error:
             log.debug("the session of %s is not kept: %s", self.about["graph"], error)
-
-    def _joined(self, shapes: Shapes) -> Any:
-        """What runs all of a graph that is several parts, for inputs of these shapes alone."""
-        from ..lowering.device import Compiling
-
-        assert self.parts is not None
-        graph, providers = self.parts
-        provider = next(p for p in providers if isinstance(p, CPUExecutionProvider))
-        machine = provider._machine()
-        native = machine if isinstance(machine, No) else provider.entire(graph, Compiling(machine))
-        if isinstance(native, No):
-            return native
-        native.learner.background = False
-        native.plan_for(shapes)
-        return native
 
     def _content(self) -> str:
         """What tells the model's content. Raises Fail where it is no longer what was read of it."""

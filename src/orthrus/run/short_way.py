@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context as Variables
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from .executor import Context, execute, failure
 from .fast_way import FastWay, Shapes
 from .results import results
 
+if TYPE_CHECKING:
+    from .joining import Joining
+
 Checks = Mapping[str, tuple[int, Callable[[Any], Any]]]
 Work = tuple[Program, Call | None, Code, list[Any]]
 """A program, its only step, its code, and what a run begins with."""
@@ -33,7 +36,8 @@ FEW = 12
 class ShortWay:
     """Runs of few steps on the host, or of none where the results are constants or what is fed. `entries`: by
     input its slot and its check; `shared`: see `agree`; `fast`: a way for arrays such as those of the runs
-    that it is told of. `when_served`: told of the shapes of a program without a fast way, as that tells.
+    that it is told of. `when_served`: told of the shapes of a program without a fast way, as that tells;
+    `joining`: what makes it one part for such, where control flow keeps it from being one.
 
     This package's own code runs where limits are set and numpy is quiet already: `idle` are such places, each
     for one run at a time, with the account of that."""
@@ -57,6 +61,7 @@ class ShortWay:
         self.idle: list[tuple[Variables, Context]] = []
         self.when_served: Callable[[None, Shapes], bool] | None = None
         self._told: Shapes | None = None
+        self.joining: Joining | None = None
 
     @classmethod
     def of(cls, program: Program, entries: Checks, shared: Sequence[Any], names: Sequence[str],
@@ -76,6 +81,9 @@ class ShortWay:
 
     def run(self, names: Any, feeds: Any) -> list[Any] | None:
         """The results; None where it does not serve."""
+        joined = joining.run if (joining := self.joining) is not None else None
+        if joined is not None and (made := joined(names, feeds)) is not None:
+            return made
         # whatever a step needs stays until it is done
         work = self.work
         if (feeds.__class__ is not dict or len(feeds) != self.count or knobs.DEBUG.value or knobs.CHECK.value
@@ -115,8 +123,9 @@ class ShortWay:
         _, step, code, _ = work
         if step is None:
             execute(code, given, context)
-            self._tell(fed)
-            return results([given[place] for place in self.places], fed, self.constants, None)
+            out = results([given[place] for place in self.places], fed, self.constants, None)
+            self._tell(fed, out)
+            return out
         try:
             made = step.run(context, *given) if step.bodies else step.run(*given)
             if self.single and type(made) is np.ndarray:
@@ -135,10 +144,12 @@ class ShortWay:
         out = results(values, fed, self.constants, None)
         if self.fast is not None:
             self.fast.learn(step, given)
-        self._tell(fed)
+        self._tell(fed, out)
         return out
 
-    def _tell(self, fed: Sequence[Any]) -> None:
+    def _tell(self, fed: Sequence[Any], out: Sequence[Any]) -> None:
+        if (joining := self.joining) is not None:
+            joining.told(fed, out)
         if self.when_served is not None and all(type(value) is np.ndarray for value in fed):
             shapes = tuple([value.shape for value in fed])
             if shapes != self._told:
@@ -175,7 +186,10 @@ class ShortWay:
 
     def close(self) -> None:
         """Serve nothing from now on."""
-        self.work = None
+        self.work = self.when_served = None
+        joining, self.joining = self.joining, None
+        if joining is not None:
+            joining.close()
 
 
 @functools.cache
