@@ -25,13 +25,13 @@ from orthrus.testing import checks, provider_tests
 
 pytestmark = [pytest.mark.slow, needs("IREE")]
 BOTH = ["IREEExecutionProvider", "CPUExecutionProvider"]
-EVERY = 90
+EVERY = 180
 """One case of so many is in the sample."""
 
 QUICK = ("resnet18", "bilstm_tagger")
 BOUND = 1e-4
 """Of the largest output."""
-SAMPLES = ("Add", "Relu", "MatMul", "Transpose", "Softmax", "Concat")
+SAMPLES = ("Add", "MatMul", "Transpose", "Softmax")
 
 
 def failures(chosen: Sequence[Case]) -> tuple[list[str], int]:

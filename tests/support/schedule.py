@@ -14,7 +14,7 @@ COMPILED = ("codegen", "lowering", "machines")
 """Folders whose tests compile: of each the short suite takes `SHORT` cases, the longer half the others."""
 WHOLE = ("api", "load", "ops")
 """Folders of which the longer half takes every case, and of others `LONG` of each of its tests."""
-SHORT, LONG = 8, 40
+SHORT, LONG = 8, 24
 EMULATED = 2
 """Cases of one test on an emulated GPU that the longer half takes."""
 
