@@ -218,23 +218,24 @@ def test_streams(machine: Machine, data: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", (F, "float16", "float64", "int64"))
-@pytest.mark.parametrize("m", (1, 2, 3, 5, 8))
+@pytest.mark.parametrize("m", (1, 2, 3, 5, 8, 9, 13, 14))
 def test_few_rows_times_what_no_cache_holds(m: int, dtype: str) -> None:
-    """Sessions stream such a B, in batches and with what follows; nothing that is not finite is lost, on one
-    thread or two."""
+    """Sessions stream such a B, in batches, with what follows, for a half or a third of the rows at a time as
+    well; nothing that is not finite is lost, on one thread or two."""
     assert HERE is not None
     k, n = 70, HERE.l2 // np.dtype(dtype).itemsize // 64 + 5
-    assert gemm.stream_plan(HERE, m, n, k, 2, dtype, dtype) is not None
+    together = gemm.rows_together(HERE, m, n, k, dtype, dtype)
+    assert together == {9: 3, 14: 7}.get(m, m)
+    assert (gemm.stream_plan(HERE, together, n, k, 2, dtype, dtype) is None) == (m == 13)
+    shapes = {"a": (2, m, k), "b": (2, k, n), "bias": (m, n) if m > gemm.ABREAST else (n,)}
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["a", "b"], ["p"]), helper.make_node("Add", ["p", "bias"], ["y"])], "g",
-        [helper.make_tensor_value_info(name, kind, shape) for name, shape in (
-            ("a", (2, m, k)), ("b", (2, k, n)), ("bias", (n,)))],
+        [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()],
         [helper.make_tensor_value_info("y", kind, None)])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     rng = np.random.default_rng(m)
-    feeds = {name: matrix(rng, *shape, dtype=dtype) for name, shape in (
-        ("a", (2, m, k)), ("b", (2, k, n)), ("bias", (n,)))}
+    feeds = {name: matrix(rng, *shape, dtype=dtype) for name, shape in shapes.items()}
     if dtype != "int64":
         feeds["a"][0, 0, 3], feeds["b"][1, 4, n - 1] = np.nan, np.inf
     wide = "float64" if np.dtype(dtype).kind == "f" else dtype
@@ -275,6 +276,7 @@ def test_plans_cover_the_matrix(m: int, n: int, k: int, batch: int, source: str)
         streamed = gemm.stream_plan(machine, m, n, k, batch)
         if streamed is not None:
             assert (streamed.blocks - 1) * streamed.wide < n <= streamed.blocks * streamed.wide
+        assert m % gemm.rows_together(machine, m, n, k) == 0
         made = gemm.plan(machine, m, n, k, batch, source, k, n)
         low = made.heights[0] - 1
         assert made.tiles * low + made.tall == m and 0 < made.tall <= made.tiles

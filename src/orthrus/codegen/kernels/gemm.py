@@ -436,6 +436,17 @@ def stream_plan(machine: Machine, m: int, n: int, k: int, batch: int, a_type: st
     return StreamPlan(m, wide, -(-n // wide), m * wide * size)
 
 
+@choice()
+def rows_together(machine: Machine, m: int, n: int, k: int, a_type: str = F, b_type: str = F) -> int:
+    """How many of the rows of A are better multiplied by themselves: all, or a half or a third of some more
+    than `streams` takes, which reads B again for the others in less time than tiles copy it."""
+    for parts in (2, 3):
+        if ABREAST < m <= 2 * ABREAST and m % parts == 0 and (
+                stream_plan(machine, m // parts, n, k, parts, a_type, b_type) is not None):
+            return m // parts
+    return m
+
+
 @template("a:ptr b:ptr c:ptr n:i64 k:i64 a_row:i64 b_row:i64 c_row:i64 " + _BATCHES + " wide:i64 blocks:i64")
 def streams(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, inner: V, a_out: V,
             a_in: V, b_out: V, b_in: V, c_out: V, c_in: V, wide: V, blocks: V, *, rows: int, a_type: str,

@@ -241,6 +241,10 @@ def write(lo: Lowering, a: Tensor, b: Tensor, weights: Weights | None, out: Tens
     if not dims or dims[-1][1][1]:
         dims.append((1, [0] * (3 + len(operands))))
     rows, row = dims.pop()
+    together = gemm.rows_together(lo.machine, rows, n, k, a.dtype, b.dtype) if source == "rows" else rows
+    if together < rows:
+        dims.append((rows // together, [together * s for s in row]))
+        rows = together
     *lead_dims, (outer, outs), (inner, ins) = [(1, [0] * len(row))] * 2 + dims
     for place in indices(*(range(d) for d, _ in lead_dims)):
         at = [sum(i * strides[j] for i, (_, strides) in zip(place, lead_dims, strict=True))
