@@ -85,6 +85,26 @@ def test_turns_that_are_fed() -> None:
     assert check(*counting())
 
 
+def test_rows_of_turns_that_are_fed() -> None:
+    """As many rows as a fed number says, or fewer where a fed condition ends the turns."""
+    turn = helper.make_graph(
+        [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Exp", ["v"], ["w"]),
+         helper.make_node("Neg", ["w"], ["s"])], "turn",
+        [info("n", TensorProto.INT64, ()), info("c", TensorProto.BOOL, ()), info("v", shape=None)],
+        [info("c2", TensorProto.BOOL, ()), info("w", shape=None), info("s", shape=None)])
+    made = model([helper.make_node("Loop", ["m", "c", "x"], ["y", "z"], body=turn)],
+                 [info("m", TensorProto.INT64, ("one",)), info("c", TensorProto.BOOL, ()), X], ["y", "z"])
+    feeds = [{"m": np.array([m]), "c": np.array(c), "x": np.full((rows, 4), -0.5, "f")}
+             for m in (3, 0, 1, -2, 40) for c in (True, False) for rows in (2, 0)]
+    assert check(made, feeds)
+    session, plain = session_of(made), session_of(made)
+    for each in feeds:
+        joined(session, each)
+        for other in feeds:
+            if other["m"] != 40 or each is feeds[0]:
+                compare(session.run(None, other), plain.run(None, other))
+
+
 @pytest.mark.parametrize("seeds", [range(8), pytest.param(range(60, 160), marks=pytest.mark.slow),
                                    pytest.param(range(160, 600), marks=pytest.mark.thorough)])
 def test_any_control_flow(seeds: range) -> None:

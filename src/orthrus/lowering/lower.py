@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -67,7 +67,8 @@ class Lowering:
     added to them or the like. `matrix_unit`: whether products of float32 may be computed by one;
     `half_epilogue`: whether what sums of bytes stand for may be rounded to float16; `transforms`:
     whether convolutions may go by way of transforms of their images; `accuracy_level`: of products with
-    weights dequantized by blocks, as MatMulNBits has it. `finals` are the part's outputs; those that have got
+    weights dequantized by blocks, as MatMulNBits has it; `given`: inputs whose elements are known, as they
+    are in the host's memory. `finals` are the part's outputs; those that have got
     their memory are in `outputs`. `why`: per node left to numpy, why; `later`: weights not yet dequantized;
     `codes`: quantized tensors that values which no DequantizeLinear made stand for; `loops`: the first and
     last of steps that are done again and again; `lent`: known values that went into a body of control flow or
@@ -81,7 +82,8 @@ class Lowering:
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[tuple[Value, tuple[int, ...], str]],
                  outputs: Sequence[Value], machine: Machine | None, constants: dict[Hashable, Tensor],
                  reference: Callable[[Node], Callable[..., Any]], matrix_unit: bool = False,
-                 half_epilogue: bool = False, transforms: bool = True, accuracy_level: int = 0) -> None:
+                 half_epilogue: bool = False, transforms: bool = True, accuracy_level: int = 0,
+                 given: Mapping[Value, np.ndarray] | None = None) -> None:
         if machine is not None:
             self.machine = machine
         self.constants, self.reference = constants, reference
@@ -90,7 +92,7 @@ class Lowering:
         self.steps: list[KernelStep] = []
         self.loops: list[tuple[int, int]] = []
         self.env: dict[Value, Tensor | Lazy] = {}
-        self.host: dict[Value, np.ndarray] = {}
+        self.host: dict[Value, np.ndarray] = dict(given or {})
         self.laid: dict[Hashable, Tensor] = {}
         self.later: dict[Value, Node] = {}
         self.codes: dict[Value, Any] = {}

@@ -203,7 +203,7 @@ class Native(ShapedPart[Plan]):
 
     def exact(self, key: Key) -> Stepped | None:
         """The plan for inputs of these shapes, with all that their lowering knew; None without one."""
-        kinds = [(shape, v.elem.numpy.name) for shape, v in zip(key, self.part.inputs, strict=True)]
+        kinds = self.kinds(key[:len(self.part.inputs)])
         plan = self._made(key, kinds)
         if plan is None or isinstance(plan, Stepped):
             return plan
@@ -216,7 +216,7 @@ class Native(ShapedPart[Plan]):
         return [plan for key in list(self.plans) if (plan := self.exact(key)) is not None]
 
     def finder(self, key: Key, kinds: Kinds) -> Callable[[], Formula] | None:
-        needed = self.open and self.plans and knobs.SHAPES
+        needed = self.open and self.plans and knobs.SHAPES and not self.deciding
         return functools.partial(self._formula, key, kinds) if needed else None
 
     def _formula(self, key: Key, kinds: Kinds) -> Formula:
@@ -253,8 +253,8 @@ class Native(ShapedPart[Plan]):
     def _best(self, key: Key, kinds: Kinds) -> Stepped:
         """The plan with the matrix unit or without, as is allowed, or was tried."""
         if self.matrix_unit is not None:
-            return self._lowered(kinds, self.matrix_unit)
-        fast = self._lowered(kinds, True)
+            return self._lowered(key, kinds, self.matrix_unit)
+        fast = self._lowered(key, kinds, True)
         if not (products := _products(fast.steps)):
             return fast
         if key not in self.tried:
@@ -263,14 +263,14 @@ class Native(ShapedPart[Plan]):
             return fast
         for packed in [key for key in self.constants if isinstance(key, tuple) and key[0] == amx.PACKED]:
             del self.constants[packed]
-        return self._lowered(kinds, False)
+        return self._lowered(key, kinds, False)
 
-    def _lowered(self, kinds: Kinds, matrix_unit: bool) -> Stepped:
+    def _lowered(self, key: Key, kinds: Kinds, matrix_unit: bool) -> Stepped:
         part = self.part
         inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
         lowering = Lowering(part.nodes, inputs, part.outputs, self.machine, self.constants,
                             self.reference, matrix_unit, self.half_epilogue, self.transforms,
-                            self.accuracy_level)
+                            self.accuracy_level, self.given(key, kinds))
         return Lowered(lowering, len(inputs), part.outputs, self.device, self.threads)
 
     def _fast_enough(self, key: Key, kinds: Kinds, products: int) -> bool:

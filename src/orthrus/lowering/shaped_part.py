@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from ..errors import EPFail, Fail
-from ..ir import likely_shapes
+from ..ir import Value, likely_shapes
 from ..kernels import Gate, Part, failed
 from ..limits import current
 from ..memory import making
@@ -62,8 +62,8 @@ P = TypeVar("P", bound=Shaped)
 
 class ShapedPart(ABC, Generic[P]):
     """The kernel of a fused part: called with arrays it gives arrays. `strict`: what runs by definitions for
-    a fault of a rule is an error. `deciding`: inputs whose elements are shapes: they choose the plan as the
-    arrays' shapes do."""
+    a fault of a rule is an error. `deciding`: inputs whose elements are shapes, or numbers of turns: they
+    choose the plan as the arrays' shapes do."""
 
     deciding: Sequence[int] = ()
 
@@ -113,6 +113,12 @@ class ShapedPart(ABC, Generic[P]):
         shapes = tuple([a.shape for a in arrays])
         return (*shapes, *[tuple(arrays[i].ravel().tolist()) for i in self.deciding]) if self.deciding \
             else shapes
+
+    def given(self, key: Key, kinds: Kinds) -> dict[Value, np.ndarray]:
+        """The inputs whose elements are part of a key, with these."""
+        values = self.part.inputs
+        return {values[i]: np.array(elements, kinds[i][1]).reshape(kinds[i][0])
+                for i, elements in zip(self.deciding, key[len(values):], strict=True)}
 
     def plan(self, arrays: Sequence[np.ndarray]) -> P | None:
         """The plan for `arrays`, None where they are interpreted."""

@@ -2,11 +2,13 @@
 
 In: an engine whose program is several parts by its control flow, as sizes may depend on the branch or on the
 turns, and the runs it served. Out: a fast way for runs of the shapes that came again and again, once the
-whole, lowered for these beside the runs, has given the very bits of one of them.
+whole, lowered for these beside the runs, has given the very bits of one of them. Where a Loop gathers a row a
+turn and its number of turns is fed, that number is as good as a shape.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -30,9 +32,9 @@ log = logging.getLogger("orthrus")
 
 CONTROL = frozenset({"If", "Loop", "Scan"})
 RUNS = 16
-"""Runs of the same shapes, one after another, before their parts are joined."""
+"""Runs of the same shapes and turns, one after another, before their parts are joined."""
 JOINED = 4
-"""Tuples of shapes that parts are joined for at most."""
+"""Times that parts are joined at most, each for other shapes or turns."""
 _WEIGHTS = 1 << 22
 """Bytes of constants from which on a program stays as it is: each part has its own of them."""
 
@@ -45,8 +47,9 @@ class Joining:
         inputs = [v.name for v in graph.inputs]
         self._graph, self._provider, self._limits, self._lock = graph, provider, limits, lock()
         self._native: Native | No | None = None
+        self._turns = _turns(graph)
         self._door = fastcall.Door(inputs, names, range(len(names)))
-        self._last: Shapes | None = None
+        self._last: tuple[Shapes, list[Any]] | None = None
         self._runs, self._left, self._closed = 0, JOINED, False
         self.run: Callable[[Any, Any], list[Any] | None] | None = None
         if _constants(graph) > _WEIGHTS:
@@ -73,24 +76,28 @@ class Joining:
         """Take note of a run and its results, the ordinary way."""
         if not self._left or not all(type(value) is np.ndarray for value in fed):
             return
-        shapes = tuple([value.shape for value in fed])
-        if shapes != self._last:
-            self._last, self._runs = shapes, 0
+        turns = [fed[i] for i in self._turns]
+        if any(value.size != 1 for value in turns):
+            return
+        last = tuple([value.shape for value in fed]), [value.item() for value in turns]
+        if last != self._last:
+            self._last, self._runs = last, 0
         self._runs += 1
         if self._runs != RUNS or sum(value.nbytes for value in (*fed, *made)) > HARMLESS:
             return
         self._left -= 1
         copies = [value.copy() for value in fed], [value.copy() for value in made]
-        thread = awaited(threading.Thread(target=self._join, args=(shapes, *copies), name="orthrus-join"))
+        thread = awaited(threading.Thread(target=self._join, args=(*last, *copies), name="orthrus-join"))
         try:
             thread.start()
         except RuntimeError as error:
             log.debug("parts are not joined: %s", error)
 
-    def _join(self, shapes: Shapes, fed: Sequence[np.ndarray], made: Sequence[np.ndarray]) -> None:
+    def _join(self, shapes: Shapes, turns: Sequence[Any], fed: Sequence[np.ndarray],
+              made: Sequence[np.ndarray]) -> None:
         try:
             with using(self._limits), np.errstate(all="ignore"):
-                native = self.native(shapes)
+                native = self._whole()
                 if isinstance(native, No):
                     return
                 again = native(*fed)
@@ -107,18 +114,25 @@ class Joining:
                 self._left = 0
                 return
             self._door.open(program)
-            self.run = self._door.run
+            self.run = self._door.run if not turns else functools.partial(
+                _fed_again, self._door.run, [(self._graph.inputs[i].name, x) for i, x in zip(
+                    self._turns, turns, strict=True)])
 
     def native(self, shapes: Shapes) -> Native | No:
-        """What runs all of the graph, lowered for inputs of these shapes; why nothing does. Raises what
-        lowering raises."""
-        with self._lock:
-            if self._native is None:
-                self._native = self._entire()
-            native = self._native
+        """What runs all of the graph for whatever is fed, lowered for inputs of these shapes; why nothing
+        does. Raises what lowering raises."""
+        if self._turns:
+            return No("the rows that a Loop gathers are as many as a fed number says")
+        native = self._whole()
         if not isinstance(native, No):
             native.plan_for(shapes)
         return native
+
+    def _whole(self) -> Native | No:
+        with self._lock:
+            if self._native is None:
+                self._native = self._entire()
+            return self._native
 
     def _entire(self) -> Native | No:
         machine = self._provider._machine()
@@ -127,6 +141,7 @@ class Joining:
         native = self._provider.entire(self._graph, self._provider._device(machine))
         if not isinstance(native, No):
             native.learner.background = False
+            native.deciding = self._turns
         return native
 
     def close(self) -> None:
@@ -136,6 +151,24 @@ class Joining:
             self._door.close()
             if self._native is not None and not isinstance(self._native, No):
                 self._native.close()
+
+
+def _turns(graph: Graph) -> list[int]:
+    """The inputs that say how many turns the Loops that gather make."""
+    ends = {v for node in graph.walk() if node.op_type == "Loop" for v in node.inputs[:2]
+            if len(node.attrs["body"].outputs) > len(node.inputs) - 1}
+    return [i for i, v in enumerate(graph.inputs) if v in ends]
+
+
+def _fed_again(run: Callable[[Any, Any], list[Any] | None], turns: Sequence[tuple[str, Any]], names: Any,
+               feeds: Any) -> list[Any] | None:
+    """A run where these numbers are fed as they were; None where others are."""
+    if feeds.__class__ is dict:
+        for name, x in turns:
+            fed = feeds.get(name)
+            if type(fed) is not np.ndarray or fed.size != 1 or fed.item() != x:
+                return None
+    return run(names, feeds)
 
 
 def _constants(graph: Graph) -> int:

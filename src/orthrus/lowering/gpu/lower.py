@@ -36,9 +36,8 @@ writes = functools.partial(_writes, sets=(GPU_RULES,))
 
 class GpuLowering(Lowering):
     """One walk over a part's nodes for a `target`. `settings`: what the provider's options say that rules go
-    by, by name; `given`: inputs whose elements are known, as they are in the host's memory; `tuner`: what
-    knows tiles better than the model of their costs. `arrivals`: where programs that share sums count each
-    other, by size and turn."""
+    by, by name; `tuner`: what knows tiles better than the model of their costs. `arrivals`: where programs
+    that share sums count each other, by size and turn."""
 
     rules: ClassVar[RuleSet] = GPU_RULES
     unfolded: ClassVar[tuple[str, ...]] = ("bool",)
@@ -47,13 +46,9 @@ class GpuLowering(Lowering):
                  outputs: Sequence[Value], target: Target, constants: dict[Hashable, Tensor],
                  reference: Callable[[Node], Callable[..., Any]], settings: dict[str, Any] | None = None,
                  given: Mapping[Value, np.ndarray] | None = None, tuner: Tuner | None = None) -> None:
-        self.target, self.settings, self.given, self.tuner = target, settings or {}, given or {}, tuner
+        self.target, self.settings, self.tuner = target, settings or {}, tuner
         self.arrivals = dict[tuple[int, int], Tensor]()
-        super().__init__(nodes, inputs, outputs, None, constants, reference)
-
-    def _walk(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
-        self.host.update(self.given)
-        super()._walk(nodes, outputs)
+        super().__init__(nodes, inputs, outputs, None, constants, reference, given=given)
 
     def store(self, out: Tensor, tree: Expr, operands: list[Tensor]) -> None:
         from .elements import store

@@ -106,10 +106,8 @@ class GpuPart(ShapedPart[GpuPlan]):
     def lower(self, key: Key, kinds: Kinds) -> GpuPlan:
         values = self.part.inputs
         inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(values, kinds, strict=True)]
-        given = {values[i]: np.array(elements, kinds[i][1]).reshape(kinds[i][0])
-                 for i, elements in zip(self.deciding, key[len(values):], strict=True)}
         lowering = GpuLowering(self.part.nodes, inputs, self.part.outputs, self.target, self.constants,
-                               self.reference, self.settings, given, self._tuned())
+                               self.reference, self.settings, self.given(key, kinds), self._tuned())
         plan = LoweredPlan(lowering, self.part.outputs, len(inputs), self.device, self.held)
         self.recorded(plan)
         return plan
