@@ -142,7 +142,7 @@ def _range(start: Any, limit: Any, delta: Any, dtype: np.dtype[Any], work: np.dt
     if 8 * count > HARMLESS:
         bounded((count,), np.dtype(np.int64))
     if work.kind in "iu":
-        return _doubled(first, step, count, dtype)
+        return _doubled(int(first), int(step), count, dtype)
     y = np.arange(min(count, _PIECE), dtype=work)
     if count <= _PIECE:
         return _advanced(y, first, step).astype(dtype, copy=False)
