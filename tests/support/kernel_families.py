@@ -56,6 +56,7 @@ FAMILIES = {
     "grid": ("test_sampling", "test_regions"),
     "suppress": ("test_lists",),
     "contrib": ("test_attention", "test_decoders"),
+    "distinct": ("test_elements",),
     "elimination": ("test_matrices",),
     "histogram": ("test_counts",),
     "turns": ("test_rows", "test_numbers", "test_what_leaves_a_word"),
