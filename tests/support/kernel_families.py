@@ -57,6 +57,7 @@ FAMILIES = {
     "suppress": ("test_lists",),
     "contrib": ("test_attention", "test_decoders"),
     "distinct": ("test_elements",),
+    "draws": ("test_classes",),
     "elimination": ("test_matrices",),
     "histogram": ("test_counts",),
     "turns": ("test_rows", "test_numbers", "test_what_leaves_a_word"),

@@ -14,14 +14,13 @@ import numpy as np
 
 from ...codegen.kernels import distinct
 from ...codegen.machines.machine import Machine
-from ...codegen.object import library
-from ...codegen.runtime import call_kernel, entry
 from ...codegen.write import notes
 from ...codegen.write.expr import LLVM
 from ...ir import No
 from ...kernels import OpKernelInfo, readable
 from ...limits import HARMLESS, reserve
 from ...ops.tensor.selection import sort_keys
+from .called import called
 
 MOST = 1 << 16
 """Elements up to which they are found in a table, which the caches hold then."""
@@ -88,22 +87,9 @@ class Distinct:
     def _made(self, room: int) -> _Ready:
         target, bits = self.target, max((2 * room - 1).bit_length(), 6)
         first, counts = np.empty((2, room), np.int64)
-        sizes, note = np.zeros(2, np.int64), np.zeros(notes.NOTED, np.int64)
-        ordered = self.ordered and room <= FEW
-        size = -(-distinct.scratch(room, bits, ordered) // 64) * 64
-        memory = call_kernel.aligned((size,), np.uint8)
-        spec = distinct.distinct_elements(dtype=self.dtype.name, ordered=ordered)
-        (kernel,) = library.addresses([spec], target)
-        cells, begin = call_kernel.laid((0, first, 0, counts, sizes, bits, room), target, size, note)
-        patches = []
-        for array, (number, span) in enumerate({0: self.dtype.itemsize * room, 2: 8 * room}.items()):
-            patches.append((array, begin + number, 0))
-            if target.checked:
-                edge = begin + notes.edge(number)
-                patches += [(array, edge, 0), (array, edge + 1, span)]
-        rows = np.array([(array, cells.ctypes.data + 8 * cell, more) for array, cell, more in patches],
-                        np.int64)
-        table = np.array([[kernel, cells.ctypes.data + 8 * begin, 1, 1]], np.int64)
-        run = entry.make(entry.block(table, 2, rows, scratch=memory.ctypes.data, scratch_size=size,
-                                     hold=room <= 1 << 10, keep=(cells, first, counts, sizes, note, memory)))
+        sizes, ordered = np.zeros(2, np.int64), self.ordered and room <= FEW
+        run, note = called(
+            target, distinct.distinct_elements(dtype=self.dtype.name, ordered=ordered),
+            (0, first, 0, counts, sizes, bits, room), {0: self.dtype.itemsize * room, 2: 8 * room},
+            scratch=distinct.scratch(room, bits, ordered), hold=room <= FEW)
         return _Ready(run, first, counts, sizes, note)
