@@ -159,7 +159,7 @@ def test_how_many_turns_is_the_caller_s_to_say() -> None:
      "turns: how many turns there are is known only at run time"),
     (lambda: loop([node("Identity", "t", "go"), node("Concat", "a a", "b", axis=0)],
                   [info("go", B, []), info("b", F, [None])], shape=[None]), "turns: .* after a turn"),
-    (lambda: loop([node("Identity", "t", "go"), node("Unique", "a", "u"), node("Add", "a u", "v")],
+    (lambda: loop([node("Identity", "t", "go"), node("Compress", "a t", "u"), node("Add", "a u", "v")],
                   [info("go", B, []), info("v", F, [4])]), "type of u does not follow from shapes"),
     (lambda: bytes(model([helper.make_node(
         "If", ["c"], ["y"], "fork", then_branch=graph([node("Neg", "x", "p")], [], [info("p", F, [4])]),
@@ -168,7 +168,7 @@ def test_how_many_turns_is_the_caller_s_to_say() -> None:
      "fork: a result is float32\\[4\\] by one branch and float32\\[8\\]"),
     (lambda: bytes(model([helper.make_node(
         "If", ["c"], ["y"], "fork", then_branch=graph(
-            [node("Unique", "x", "p")], [], [info("p", F, [None])]),
+            [node("Compress", "x c", "p")], [], [info("p", F, [None])]),
         else_branch=graph([node("Neg", "x", "q")], [], [info("q", F, [4])]))],
         [info("x", F, [4]), info("c", B, [])], [info("y", F, None)]).SerializeToString()),
      "type of p does not follow from shapes"),

@@ -20,7 +20,7 @@ import orthrus
 from fuzz import graphs as random_graphs
 from fuzz.cases import FAMILIES, Draw, cases
 from orthrus import knobs
-from orthrus.ops.tensor.selection import distinct
+from orthrus.ops.tensor.selection import as_met, distinct
 
 ALWAYS = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 LONGER = [pytest.param(50, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.thorough)]
@@ -232,15 +232,29 @@ def test_patterns_at_length(kind: str, tmp_path: Path) -> None:
     variants(kind, 5000, 50, str(tmp_path / "saved.onnx"))
 
 
-@settings(max_examples=80, deadline=None)
-@given(st.integers(0, 40), st.sampled_from(("float32", "float64", "int64", "uint8", "bool", "object")),
-       st.integers(0, 999))
-def test_distinct_elements(count: int, dtype: str, seed: int) -> None:
-    """As numpy has them: in rising order, the first of equal ones, -0 and 0 and all NaN being one."""
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 300), st.sampled_from((
+    "float16", "float32", "float64", "int8", "int64", "uint8", "uint64", "bool", "object")),
+    st.sampled_from((6, 120, 1 << 62)), st.integers(0, 999))
+def test_distinct_elements(count: int, dtype: str, spread: int, seed: int) -> None:
+    """As numpy has them: in rising order, the first of equal ones, -0 and 0 and all NaN being one; or in the
+    order in which they come."""
     rng = np.random.default_rng(seed)
-    x = rng.integers(0, 6, count).astype("U" if dtype == "object" else dtype).astype(dtype)
+    drawn = rng.integers(0, spread, count)
+    if dtype in ("int8", "int64"):
+        drawn -= spread // 2
+    if dtype == "uint64":
+        drawn = drawn.astype(np.uint64) + np.uint64((1 << 64) - spread)
+    with np.errstate(over="ignore"):
+        x = drawn.astype("U" if dtype == "object" else dtype).astype(dtype)
     if dtype.startswith("float"):
         x[rng.random(count) < 0.3] = rng.choice([np.nan, -0.0, np.inf])
     _, *wanted = np.unique(x, True, True, True)
     for made, want in zip(distinct(x), wanted, strict=True):
+        assert made.dtype == np.int64
+        np.testing.assert_array_equal(made, want.reshape(-1))
+    first, inverse, counts = wanted
+    order = np.argsort(first)
+    for made, want in zip(as_met(*distinct(x)), (first[order], np.argsort(order)[inverse], counts[order]),
+                          strict=True):
         np.testing.assert_array_equal(made, want.reshape(-1))

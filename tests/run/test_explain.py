@@ -44,7 +44,7 @@ def mixed() -> Any:
     """Two parts around a node on numpy, a view that stays alone, and a branch."""
     return model([helper.make_node("Exp", ["x"], ["e"], name="exp"),
                   helper.make_node("Neg", ["e"], ["n"], name="neg"),
-                  helper.make_node("Unique", ["n"], ["u"], name="unique"),
+                  helper.make_node("Unique", ["n"], ["u"], name="unique", axis=0),
                   helper.make_node("Tanh", ["u"], ["z"], name="tanh")],
                  {"x": (F, ["N"])}, {"z": (F, ["K"])})
 
@@ -152,6 +152,13 @@ def test_why_a_node_is_on_numpy() -> None:
     assert report["unique"].remark and not report["unique"].harmless
     assert set(report.numpy) == {"unique"} and "Unique" in report.numpy["unique"]
     assert "not generated: " in str(report["unique"]) and report["exp"].remark == ""
+
+
+@generates
+def test_registered_kernels_are_no_numpy() -> None:
+    made = model([helper.make_node("Unique", ["x"], ["u"], name="unique")], {"x": (F, ["N"])},
+                 {"u": (F, ["K"])})
+    assert not explained(made).numpy and not explained(made)["unique"].remark
 
 
 def test_why_everything_is_on_numpy() -> None:

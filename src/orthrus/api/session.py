@@ -537,7 +537,7 @@ class InferenceSession(Session):
         self._take(core)
 
     def _take(self, core: CoreSession) -> None:
-        from ..ir import TensorType
+        from ..ir import SequenceType, TensorType
 
         engine = core._engine
         self._inputs_meta = core.inputs_meta
@@ -549,8 +549,8 @@ class InferenceSession(Session):
         self._providers, self._provider_options = core.get_providers(), core.get_provider_options()
         self._profiling_start_time_ns = core.get_profiling_start_time_ns
         self._sess_options = core.session_options
-        values = (*engine.inputs, *engine.overridable, *engine.outputs)
-        plain = all(isinstance(v.type, TensorType) for v in values)
+        plain = all(isinstance(v.type, TensorType) for v in (*engine.inputs, *engine.overridable)) and all(
+            isinstance(v.type, TensorType | SequenceType) for v in engine.outputs)
         self._plain = plain and core._profile is None
         self._sess, self._engine_run = core, engine.run
         self._open_doors()

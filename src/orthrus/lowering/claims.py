@@ -28,9 +28,9 @@ what a caller is given is copied in any case."""
 _FREE = "views cost nothing where they are"
 _SIZES = "it follows from sizes and small numbers, which are the host's to compute with"
 _CONTROL = "control flow: the nodes of its bodies are placed by themselves"
-_REGISTERED = "a registered kernel comes first"
+REGISTERED = "a registered kernel comes first"
 
-HARMLESS = frozenset({_FREE, _SIZES, _CONTROL, _REGISTERED})
+HARMLESS = frozenset({_FREE, _SIZES, _CONTROL, REGISTERED})
 """Reasons to leave a node out by which nothing is lost."""
 
 
@@ -83,7 +83,7 @@ def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[N
     if node.has_bodies:
         return No(_CONTROL)
     if registered(node):
-        return No(_REGISTERED)
+        return No(REGISTERED)
     if op is None:
         return No(f"{node.kind} has no definition")
     for value in (*node.inputs, *node.outputs):
@@ -135,7 +135,7 @@ def _never(node: Node, registered: Callable[[Node], bool]) -> str:
     if node.op is None:
         return f"{node.kind} has no definition"
     if registered(node):
-        return _REGISTERED
+        return REGISTERED
     odd = next((v for v in (*node.inputs, *node.outputs) if v is not None and not _numeric(v) and not (
         node.op_type in _NARROW and isinstance(v.const, np.ndarray))), None)
     if odd is not None:

@@ -34,15 +34,21 @@ from .tensor import Tensor
 log = logging.getLogger("orthrus")
 
 
+class Elsewhere(Exception):
+    """What is not for a part that is assumed."""
+
+
 class Native(ShapedPart[Plan]):
     """A part on a device. `matrix_unit`: whether float32 products may be computed by one; None to find out,
     see `precision`; `tried`: what was found out, by the inputs' shapes. `half_epilogue`: whether what sums of
     bytes stand for may be rounded to float16; `transforms`: whether convolutions may go by way of transforms;
     `direct`: the same part without these, once it was needed. `accuracy_level`: of products with weights
     dequantized by blocks. `served`: the shapes of the last program, which are used without a call from then
-    on."""
+    on. `assumed`: whether its nodes hold for some runs only: instead of what they say, `Elsewhere` is raised.
+    """
 
     half_epilogue = False
+    assumed = False
     transforms = True
     accuracy_level = 0
     direct: Native | None = None
@@ -200,6 +206,12 @@ class Native(ShapedPart[Plan]):
         if self.served in self.plans:
             self.plans.move_to_end(self.served)
         return super()._new(key, kinds)
+
+    def interpret(self, arrays: Sequence[np.ndarray], note: Note | None = None, watch: Watch | None = None,
+                  check: Callable[[], None] | None = None) -> Any:
+        if self.assumed:
+            raise Elsewhere
+        return super().interpret(arrays, note, watch, check)
 
     def exact(self, key: Key) -> Stepped | None:
         """The plan for inputs of these shapes, with all that their lowering knew; None without one."""

@@ -5,7 +5,7 @@ Bodies never change a list they are given: each returns a new one that shares th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ class Items(list[Any]):
 
     def __init__(self, items: Iterable[Any], size: int | None = None) -> None:
         super().__init__(items)
-        self.held = sum(map(held, self)) if size is None else size
+        self.held = sum([held(item) for item in self]) if size is None else size
 
 
 def _place(position: Any, size: int, end: int) -> int:
@@ -40,8 +40,8 @@ def _sequence(value: Any) -> list[Any]:
     return value
 
 
-def _one_type(items: list[Any]) -> list[Any]:
-    kinds = {getattr(x, "dtype", type(x)) for x in items}
+def _one_type(items: Sequence[Any]) -> Sequence[Any]:
+    kinds = {x.dtype if type(x) is np.ndarray else getattr(x, "dtype", type(x)) for x in items}
     if len(kinds) > 1:
         raise ValueError(f"a sequence holds one element type, found {', '.join(sorted(map(str, kinds)))}")
     return items
@@ -50,7 +50,7 @@ def _one_type(items: list[Any]) -> list[Any]:
 @op
 def SequenceConstruct(*inputs):
     """The inputs as a sequence"""
-    return Items(_one_type(list(inputs)))
+    return Items(_one_type(inputs))
 
 
 @op

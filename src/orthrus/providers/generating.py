@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..ir import Graph, No, Node
@@ -188,5 +189,17 @@ class CompleteProvider(GeneratingProvider):
             entry = self.lookup(node)
             made: Kernel | No = (
                 entry if isinstance(entry, No) else create_kernel(entry, OpKernelInfo(node, self)))
-            kernels.append(reference(node) if isinstance(made, No) else made)
+            kernels.append(self._defined(node, reference(node)) if isinstance(made, No) else made)
         return kernels
+
+    def _defined(self, node: Node, kernel: Kernel) -> Kernel:
+        """The kernel of a node that is its definition, or code for what a run brings most often."""
+        if node.kind != "com.microsoft::GroupQueryAttention" or interpreted()(node):
+            return kernel
+        machine = self._machine()
+        if isinstance(machine, No):
+            return kernel
+        from ..lowering.grouped import grouped
+
+        made = grouped(node, lambda part: self._native(part, self._device(machine)), kernel.run)
+        return kernel if made is None else replace(kernel, run=made, name=f"generated {node.op_type}")

@@ -31,7 +31,8 @@ def agree(shared: Places, feeds: dict[str, Any]) -> bool:
     """Whether dimensions of one name are fed with one size."""
     sizes: dict[str, int] = {}
     for name, axis, dimension in shared:
-        shape = np.shape(feeds[name]) if name in feeds else ()
+        given = feeds.get(name, ())
+        shape = given.shape if type(given) is np.ndarray else np.shape(given)
         if axis < len(shape) and sizes.setdefault(dimension, shape[axis]) != shape[axis]:
             return False
     return True

@@ -333,5 +333,12 @@ def _reports(placement: Placement, program: Program, depth: int, nodes: list[Nod
 
 def _report(node: Node, part: Part, kernel: str, placement: Placement, depth: int) -> NodeReport:
     remark = placement.remarks.get(node, Remark("", True))
+    if kernel.startswith("generated"):
+        remark = Remark("", True)
+    elif remark.harmless and remark.reason and kernel.startswith("reference "):
+        from ..lowering.claims import REGISTERED
+
+        if remark.reason == REGISTERED:
+            remark = Remark(f"the kernel that is registered for {node.kind} is not for it", False)
     return NodeReport(node.label, node.op_type, node.domain, node.version, part.provider, kernel, part.name,
                       tuple(placement.refusals.get(node, ())), depth, remark.reason, remark.harmless)

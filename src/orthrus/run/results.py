@@ -40,7 +40,7 @@ def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[in
     taken = {id(block)} if block is not None else set[int]()
     for value in fed:
         if type(value) is np.ndarray:
-            taken.add(id(root(value)))
+            taken.add(id(value if value.base is None else root(value)))
         else:
             taken.update([id(root(v)) for v in _arrays((value,))])
     out = []
@@ -99,12 +99,13 @@ def _arrays(values: Iterable[Any]) -> Iterator[np.ndarray | DeviceArray]:
 
 def _owned(value: Any, constants: frozenset[int], taken: set[int]) -> Any:
     if isinstance(value, np.ndarray):
-        memory = root(value)
-        if (not value.flags.carray or id(memory) in taken or id(memory) in constants
-                or getattr(memory, "nbytes", 0) > _WASTE * value.nbytes):
+        memory = value if value.base is None else root(value)
+        key = id(memory)
+        if (key in taken or key in constants or not value.flags.carray
+                or (memory is not value and getattr(memory, "nbytes", 0) > _WASTE * value.nbytes)):
             charge(value.nbytes)
             return value.copy()
-        taken.add(id(memory))
+        taken.add(key)
         return value
     if isinstance(value, DeviceArray):
         if any(id(value.memory) in known for known in (constants, taken)):

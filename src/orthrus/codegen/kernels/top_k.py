@@ -67,7 +67,7 @@ def best_of_rows(f: Body, values: V, places: V, x: V, length: V, k: V, levels: V
         nth = _nth(f, key, lanes, length, room, k, low)
         above = _count(f, ty, room, f.splat(nth, lanes), False)
         _listed(f, ty, room, nth, k - above, bufs[0], bufs[1])
-        _, order, _, _ = _sorted(f, k, levels, bufs)
+        _, order, _, _ = sorted_lists(f, k, levels, bufs)
 
         def put(i: V) -> None:
             found = f.load(I64, order, i)
@@ -153,7 +153,7 @@ def _listed(f: Body, ty: str, room: V, nth: V, ties: V, keys: V, order: V) -> No
     f.loop(0, room, lanes, [f.i64(0), ties], several)
 
 
-def _sorted(f: Body, k: V, levels: V, bufs: Sequence[V]) -> list[V]:
+def sorted_lists(f: Body, k: V, levels: V, bufs: Sequence[V]) -> list[V]:
     """The lists with the largest key first, equal ones as they stand: keys and indices, and their spare
     memory."""
     def level(_: V, keys: V, order: V, more: V, others: V, width: V) -> list[V]:

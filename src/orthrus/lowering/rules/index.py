@@ -110,6 +110,9 @@ RULES_BY_MODULE = {
     "selection": """
         EyeLike OneHot TopK Trilu com.microsoft::Trilu
     """,
+    "solve": """
+        Det com.microsoft::Inverse
+    """,
     "tree_ensemble": """
         ai.onnx.ml::TreeEnsemble ai.onnx.ml::TreeEnsembleClassifier ai.onnx.ml::TreeEnsembleRegressor
     """,

@@ -13,7 +13,7 @@ from ...limits import bounded
 from ..define import FLOATS, INTS, define, find, normalized_axis
 from ..math.linalg import matmul
 from ..nn.pool import MaxPool
-from ..tensor.selection import distinct
+from ..tensor.selection import as_met, distinct, sort_keys
 from .fused import MS, like_first, of_rank, product_shape, rank_of
 
 _NARROW = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float4e2m1")
@@ -143,11 +143,8 @@ def Unique(x):
     comes"""
     if x.ndim != 1:
         raise ValueError(f"Unique takes a vector, found shape {x.shape}")
-    first, inverse, counts = distinct(x)
-    order = np.argsort(first)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return x[first[order]], place[inverse], counts[order].astype(np.int64, copy=False)
+    first, inverse, counts = as_met(*distinct(sort_keys(x)))
+    return x[first], inverse, counts
 
 
 @Unique.infer_with

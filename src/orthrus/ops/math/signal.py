@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...limits import bounded, reserve
+from ...limits import HARMLESS, bounded, reserve
 from ..define import define
 
 
@@ -37,9 +37,10 @@ def _joined(x: np.ndarray) -> np.ndarray:
 
 def _parted(y: np.ndarray, dtype: Any) -> np.ndarray:
     """A complex array as [..., 2], a real one as [..., 1]."""
+    wide = y[..., None]
     if y.dtype.kind == "c":
-        return np.stack((y.real, y.imag), -1).astype(dtype)
-    return y[..., None].astype(dtype)
+        wide = np.ascontiguousarray(wide).view(np.float64 if y.dtype == np.complex128 else np.float32)
+    return wide.astype(dtype, copy=False)
 
 
 def dft(x: np.ndarray, length: int | None, axis: int, inverse: int, onesided: int) -> np.ndarray:
@@ -58,7 +59,9 @@ def dft(x: np.ndarray, length: int | None, axis: int, inverse: int, onesided: in
         n = 2 * (n - 1)
     if n < 1:
         raise ValueError(f"the length of a Fourier transform has to be positive, found {n}")
-    reserve(3 * 16 * math.prod(bounded((*x.shape[:axis], n, *x.shape[axis + 1:-1]), np.dtype(np.complex128))))
+    shape = (*x.shape[:axis], n, *x.shape[axis + 1:-1])
+    if 3 * 16 * math.prod(shape) > HARMLESS:
+        reserve(3 * 16 * math.prod(bounded(shape, np.dtype(np.complex128))))
     if compact:
         y = np.fft.irfft(signal, n, axis)
     elif onesided and signal.dtype.kind != "c":
@@ -99,8 +102,9 @@ def STFT(signal, frame_step, window=None, frame_length=None, *, onesided: int = 
         raise ValueError(f"a window of shape {window.shape} does not fit frame_length {size}")
     if onesided and x.dtype.kind == "c":
         raise ValueError("a one-sided STFT takes a real signal, found a complex one")
-    bounded((x.shape[0], (x.shape[1] - size) // step + 1, size, 2), x.dtype)
-    frames = np.lib.stride_tricks.sliding_window_view(x, size, 1)[:, ::step]
+    shape = bounded((x.shape[0], (x.shape[1] - size) // step + 1, size, 2), x.dtype)[:3]
+    x = np.ascontiguousarray(x)
+    frames = np.ndarray(shape, x.dtype, x.data, 0, (x.strides[0], step * x.itemsize, x.itemsize))
     if window is not None:
         frames = frames * window
     return _parted((np.fft.rfft if onesided else np.fft.fft)(frames, axis=-1), signal.dtype)

@@ -31,21 +31,30 @@ def _random_type(dtype: Any) -> np.dtype[Any]:
 
 def _drawn(shape: Any, dtype: np.dtype[Any]) -> tuple[int, ...]:
     """`shape`, once draws of that many numbers and what they are made of are within limits."""
-    dims = bounded(shape, dtype)
-    reserve(math.prod(dims) * (8 + 2 * working_type(dtype).itemsize))
+    dims = tuple(shape)
+    if min(dims, default=0) < 0 or 16 * math.prod(dims) > HARMLESS:
+        dims = bounded(shape, dtype)
+        reserve(math.prod(dims) * (8 + 2 * working_type(dtype).itemsize))
     return dims
+
+
+def _scaled(drawn: Any, scale: float, low: float, dtype: np.dtype[Any]) -> np.ndarray:
+    """Numbers just drawn, times `scale`, from `low` on."""
+    y = np.asarray(drawn)
+    if scale != 1:
+        y *= scale
+    y += low
+    return y.astype(dtype, copy=False)
 
 
 def _normal(shape: Any, dtype: np.dtype[Any], mean: float, scale: float, rng: np.random.Generator
             ) -> np.ndarray:
-    y = np.asarray(rng.standard_normal(_drawn(shape, dtype), working_type(dtype)))
-    return np.asarray(y * scale + mean).astype(dtype)
+    return _scaled(rng.standard_normal(_drawn(shape, dtype), working_type(dtype)), scale, mean, dtype)
 
 
 def _uniform(shape: Any, dtype: np.dtype[Any], low: float, high: float, rng: np.random.Generator
              ) -> np.ndarray:
-    y = np.asarray(rng.random(_drawn(shape, dtype), working_type(dtype)))
-    return np.asarray(y * (high - low) + low).astype(dtype)
+    return _scaled(rng.random(_drawn(shape, dtype), working_type(dtype)), high - low, low, dtype)
 
 
 @define
@@ -78,9 +87,14 @@ def RandomUniformLike(x, *, dtype: int | None = None, low: float = 0.0, high: fl
 
 def _random_like(x: np.ndarray, dtype: int | None) -> np.dtype[Any]:
     found = _type_like(x, dtype)
-    if found not in [e.numpy for e in _RANDOM]:
+    if found not in _random_types():
         raise ValueError(f"random numbers are floats, found {found}; give `dtype`")
     return found
+
+
+@functools.cache
+def _random_types() -> frozenset[np.dtype[Any]]:
+    return frozenset(e.numpy for e in _RANDOM)
 
 
 @define
@@ -100,13 +114,17 @@ def Multinomial(x, *, dtype: int = 6, sample_size: int = 1, rng):
     if x.ndim != 2 or not x.shape[1] or sample_size < 1:
         raise ValueError(f"Multinomial takes [batch, classes] and a positive sample_size, found shape"
                          f" {x.shape} and {sample_size}")
-    out = np.empty(bounded((len(x), sample_size), np.dtype(np.float64)), element.numpy)
+    shape = bounded((len(x), sample_size), np.dtype(np.float64))
+    reserve(2 * 8 * math.prod(shape))
+    out = np.empty(shape, element.numpy)
     logits = x.astype(np.float64)
     logits -= logits.max(axis=1, keepdims=True)
-    for row, scores in zip(out, np.cumsum(np.exp(logits), axis=1), strict=True):
-        draws = rng.random(sample_size) * scores[-1]
-        row[:] = np.minimum(np.searchsorted(scores, draws, side="right"), x.shape[1] - 1)
-    return out
+    scores = np.exp(logits, logits).cumsum(1)
+    draws = rng.random(shape)
+    draws *= scores[:, -1:]
+    for row, ends, drawn in zip(out, scores, draws, strict=True):
+        row[:] = ends.searchsorted(drawn, "right")
+    return np.minimum(out, x.shape[1] - 1, out=out)
 
 
 def _range(start: Any, limit: Any, delta: Any, dtype: np.dtype[Any], work: np.dtype[Any]) -> np.ndarray:
@@ -124,9 +142,7 @@ def _range(start: Any, limit: Any, delta: Any, dtype: np.dtype[Any], work: np.dt
     if 8 * count > HARMLESS:
         bounded((count,), np.dtype(np.int64))
     if work.kind in "iu":
-        if max(abs(first), abs(last), abs(step)) < 1 << 61:  # the end of the last step is an int64 too
-            return np.arange(int(first), int(last), int(step), dtype=np.int64).astype(dtype, copy=False)
-        return (np.arange(count) * np.int64(step) + np.int64(first)).astype(dtype)
+        return _doubled(int(first), int(step), count, dtype)
     y = np.arange(min(count, _PIECE), dtype=work)
     if count <= _PIECE:
         return _advanced(y, first, step).astype(dtype, copy=False)
@@ -135,6 +151,23 @@ def _range(start: Any, limit: Any, delta: Any, dtype: np.dtype[Any], work: np.dt
         piece = y[at:at + _PIECE]
         _advanced(np.add(steps[:len(piece)], work.type(at), piece), first, step)
     return y.astype(dtype, copy=False)
+
+
+def _doubled(first: int, step: int, count: int, dtype: np.dtype[Any]) -> np.ndarray:
+    """`count` whole numbers, each modulo what its type holds: a piece, and then what there is once more, as
+    far ahead as it is long."""
+    done = min(count, _PIECE)
+    piece = _advanced(np.arange(done), first, step).astype(dtype, copy=False)
+    if done == count:
+        return piece
+    y = np.empty(count, dtype)
+    y[:done] = piece
+    while done < count:
+        more = min(done, count - done)
+        ahead = np.array(step * done % (1 << 64), np.uint64).astype(dtype)
+        np.add(y[:more], ahead, y[done:done + more])
+        done += more
+    return y
 
 
 def _advanced(numbers: np.ndarray, first: Any, step: Any) -> np.ndarray:
@@ -167,18 +200,23 @@ def EyeLike(x, *, dtype: int | None = None, k: int = 0):
     return y
 
 
-@define
-def ConstantOfShape(shape, *, value: Any = None):
+@define(prepared=("fill", "zero"))
+def ConstantOfShape(shape, *, fill, zero):
     """A tensor of the given shape, filled with the one element of `value`, by default float32 0"""
     if shape.ndim != 1:
         raise ValueError(f"ConstantOfShape takes a shape as a vector, found shape {shape.shape}")
+    dims = tuple(shape.tolist())
+    if min(dims, default=0) < 0:
+        raise ValueError(f"the shape {list(dims)} has a negative dimension")
+    if fill.itemsize * math.prod(dims) > HARMLESS:
+        bounded(dims, fill.dtype)
+    return np.zeros(dims, fill.dtype) if zero else np.full(dims, fill, fill.dtype)
+
+
+@ConstantOfShape.prepare_with
+def _filling(*, value: Any = None) -> dict[str, Any]:
     fill = np.zeros((), np.float32) if value is None else scalar(np.asarray(value))
-    if shape.size and shape.min() < 0:
-        raise ValueError(f"the shape {shape.tolist()} has a negative dimension")
-    dims = bounded(shape.tolist(), fill.dtype)
-    if fill.dtype.kind in "iufb" and not any(fill.tobytes()):
-        return np.zeros(dims, fill.dtype)
-    return np.full(dims, fill, fill.dtype)
+    return {"fill": fill, "zero": fill.dtype.kind in "iufb" and not any(fill.tobytes())}
 
 
 @define

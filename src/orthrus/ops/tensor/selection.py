@@ -86,18 +86,52 @@ def sort_keys(x: np.ndarray) -> np.ndarray:
 def distinct(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of the distinct elements of a vector, in rising order, where each first occurs, which of them each
     element is, and how often each occurs; all NaN are one."""
-    order = x.argsort(kind="stable")
-    ranked, new = x[order], np.ones(x.size, np.bool_)
-    np.not_equal(ranked[1:], ranked[:-1], out=new[1:])
-    if x.dtype.kind in "fc" and x.size and ranked[-1] != ranked[-1]:
-        new[int(np.isnan(ranked).argmax()) + 1:] = False
-    starts = new.nonzero()[0]
-    inverse = np.empty(x.size, np.int64)
-    inverse[order] = new.cumsum() - 1
+    if x.size > _FEW and x.dtype.kind in "biu":
+        low, high = int(x.min()), int(x.max())
+        if high - low < 4 * x.size:
+            return _counted(x, low)
+    elif not x.size:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+    order = x.argsort()
+    ranked = x[order]
+    ends = (ranked[1:] != ranked[:-1]).nonzero()[0]
+    if x.dtype.kind in "fc" and ranked[-1] != ranked[-1]:
+        ends = ends[:ends.searchsorted(np.isnan(ranked).argmax())]
+    starts = np.empty(len(ends) + 1, np.int64)
+    starts[0] = 0
+    np.add(ends, 1, starts[1:])
     counts = np.empty_like(starts)
-    np.subtract(starts[1:], starts[:-1], out=counts[:-1])
-    counts[-1:] = x.size - starts[-1:]
-    return order[starts], inverse, counts
+    np.subtract(starts[1:], starts[:-1], counts[:-1])
+    counts[-1] = x.size - starts[-1]
+    inverse = np.empty(x.size, np.int64)
+    inverse[order] = np.arange(len(starts)).repeat(counts)
+    return np.minimum.reduceat(order, starts), inverse, counts
+
+
+_FEW = 128
+"""Elements up to which sorting them takes no longer than to count what lies between them."""
+
+
+def _counted(x: np.ndarray, low: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`distinct` of whole numbers from `low` on that lie close together."""
+    at = (x - x.dtype.type(low) if x.itemsize == 8 else x.astype(np.int64) - low).astype(np.int64, copy=False)
+    counts = np.bincount(at)
+    there = counts.nonzero()[0]
+    first, place = np.empty((2, len(counts)), np.int64)
+    first[at[::-1]] = np.arange(x.size - 1, -1, -1)
+    place[there] = np.arange(len(there))
+    return first[there], place[at], counts[there]
+
+
+def as_met(first: np.ndarray, inverse: np.ndarray, counts: np.ndarray
+           ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What `distinct` gives, the distinct elements in the order in which they come."""
+    met = np.zeros(len(inverse), np.bool_)
+    met[first] = True
+    place = (met.cumsum() - 1)[first]
+    ordered = np.empty_like(counts)
+    ordered[place] = counts
+    return met.nonzero()[0], place[inverse], ordered
 
 
 @op(outputs=4)
@@ -120,16 +154,14 @@ def Unique(x, *, axis: int | None = None, sorted: int = 1):
         _, first, inverse, counts = np.unique(keys, True, True, True, axis=0)
         inverse = inverse.reshape(-1)
     if not sorted:
-        order = np.argsort(first, kind="stable")
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        first, inverse, counts = first[order], place[inverse], counts[order]
+        first, inverse, counts = as_met(first, inverse, counts)
     return x.take(first, axis), *(v.astype(np.int64, copy=False) for v in (first, inverse, counts))
 
 
 def _room_to_sort(x: np.ndarray, count: int) -> None:
     """The positions of the elements of `x` fit into a tensor, and `count` tensors of them into the run."""
-    reserve(count * math.prod(bounded(x.shape, np.int64)) * 8, "to sort by")
+    if 8 * count * x.size > HARMLESS:
+        reserve(count * math.prod(bounded(x.shape, np.int64)) * 8, "to sort by")
 
 
 def _ranked(keys: np.ndarray, largest: int) -> np.ndarray:

@@ -107,3 +107,29 @@ def generated_suppression(info: OpKernelInfo) -> Callable[..., Any] | No:
     if isinstance(target, No) or interpreted()(info.node):
         return target if isinstance(target, No) else No(INTERPRETED)
     return Suppression(info, target)
+
+
+@CPUExecutionProvider.kernel("Unique", since=11)
+@CPUExecutionProvider.kernel("Unique", domain="com.microsoft")
+def generated_distinct(info: OpKernelInfo) -> Callable[..., Any] | No:
+    """Generated code that finds elements by their hashes."""
+    from ...kernels import reference
+    from .unique import Distinct
+
+    assert isinstance(info.provider, CPUExecutionProvider)
+    target = info.provider._machine()
+    if isinstance(target, No) or interpreted()(info.node):
+        return target if isinstance(target, No) else No(INTERPRETED)
+    return Distinct.of(info, target, reference(info.node).run)
+
+
+@CPUExecutionProvider.kernel("Multinomial")
+def generated_draws(info: OpKernelInfo) -> Callable[..., Any] | No:
+    """Generated code that finds the classes of numpy's draws."""
+    from .multinomial import Draws
+
+    assert isinstance(info.provider, CPUExecutionProvider)
+    target = info.provider._machine()
+    if isinstance(target, No) or interpreted()(info.node):
+        return target if isinstance(target, No) else No(INTERPRETED)
+    return Draws.of(info, target)

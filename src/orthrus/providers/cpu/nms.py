@@ -14,13 +14,12 @@ import numpy as np
 
 from ...codegen.kernels import nms
 from ...codegen.machines.machine import Machine
-from ...codegen.object import library
-from ...codegen.runtime import call_kernel, entry
 from ...codegen.runtime.threads import pool
 from ...codegen.write import notes
 from ...kernels import OpKernelInfo, readable
 from ...limits import current
 from ...ops.nn.sampling import NonMaxSuppression, suppression_limits
+from .called import called
 
 _SMALL = 1 << 14
 """Boxes in all up to which one thread compares them."""
@@ -86,24 +85,12 @@ class Suppression:
     def _made(self, images: int, classes: int, total: int, most: int, limit: float, least: float | None
               ) -> _Ready:
         target, lists = self.target, images * classes
-        counts, note = np.zeros(lists, np.int64), np.zeros(notes.NOTED, np.int64)
+        counts = np.zeros(lists, np.int64)
         used = 1 if lists * total < _SMALL else min(self.threads or pool().capacity, pool().capacity)
-        size = -(-nms.scratch(total, most, target.lanes()) // 64) * 64
-        room = call_kernel.aligned((size * used,), np.uint8)
-        spec = nms.suppressed(centered=bool(self.centered), bounded=least is not None)
-        (kernel,) = library.addresses([spec], target)
         bits = [int(np.float32(x).view(np.int32)) for x in (limit, least or 0.0)]
-        cells, first = call_kernel.laid((0, 0, total, classes, most, *bits, 0, counts), target, size, note)
-        spans = {0: 16 * images * total, 1: 4 * lists * total, 7: 24 * lists * most}
-        patches = []
-        for array, (number, span) in enumerate(spans.items()):
-            patches.append((array, first + number, 0))
-            if target.checked:
-                edge = first + notes.edge(number)
-                patches += [(array, edge, 0), (array, edge + 1, span)]
-        rows = np.array([(array, cells.ctypes.data + 8 * cell, more) for array, cell, more in patches],
-                        np.int64)
-        table = np.array([[kernel, cells.ctypes.data + 8 * first, lists, 1]], np.int64)
-        run = entry.make(entry.block(table, len(spans), rows, threads=used, scratch=room.ctypes.data,
-                                     scratch_size=size, keep=(cells, counts, note, room)))
+        run, note = called(
+            target, nms.suppressed(centered=bool(self.centered), bounded=least is not None),
+            (0, 0, total, classes, most, *bits, 0, counts),
+            {0: 16 * images * total, 1: 4 * lists * total, 7: 24 * lists * most}, lists,
+            nms.scratch(total, most, target.lanes()), used)
         return _Ready(run, (lists, most, 3), counts, note)
