@@ -75,6 +75,7 @@ CODE = {
     "providers/gpu/library.py": "CDLL: the driver's library",
     "providers/migraphx/module.py": "import_module: the library's Python module",
     "providers/library/loader.py": "CDLL: a library of providers that the program names",
+    "testing/concurrency.py": "CDLL: the C library",
     "testing/failures.py": "loads: a session it pickled itself",
     "tools/asked.py": "import_module: --import",
     "tools/cli/check_provider.py": "import_module: the module that the command line names",
