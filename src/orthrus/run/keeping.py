@@ -66,7 +66,7 @@ def _watched(name: str, seen: bytes | None, engine: Engine, told: Engine, source
 def _way(engine: Engine) -> FastWay | ShortWay | None:
     """What tells of runs: of a program that is one part; or of one that is several, by its control flow."""
     if engine.fast is not None:
-        return engine.fast
+        return engine.fast if len(engine.program.steps) == 1 else None
     control = {node.op_type for node in engine.graph.walk() if node.has_bodies}
     written = {v for v in engine.graph.outputs if v.node is not None}
     plain = control and control <= {"If", "Loop", "Scan"} and len(written) == len(engine.graph.outputs)
