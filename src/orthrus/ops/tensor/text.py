@@ -124,7 +124,7 @@ def table(rows: Sequence[list[str]], fill: str, dtype: Any, around: tuple[str, s
 @op(prepared=("compiled",))
 def RegexFullMatch(x, *, compiled: Pattern):
     """Whether `pattern`, in RE2's syntax, matches all of each string"""
-    return np.fromiter(map(compiled.fullmatch, x.ravel().tolist()), bool, x.size).reshape(x.shape)
+    return compiled.fullmatches(x.ravel()).reshape(x.shape)
 
 
 @RegexFullMatch.prepare_with
