@@ -6,6 +6,7 @@ Unicode's simple mapping, one character for one.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -139,6 +140,12 @@ _DENSE = 1 << 16
 _OFTEN = 64
 """Numbers of the result to one n-gram that is found, up to which all are counted."""
 
+_DENSELY = 16
+"""Numbers of the result to one token, up to which what is no n-gram of the pool is counted too."""
+
+_FEW = 64
+"""Tokens that are looked up one by one."""
+
 _SPARSE = 64
 """Columns of the result to one n-gram of the pool, up to which weights are kept by column."""
 
@@ -171,6 +178,7 @@ class Grams:
                 self.dense[self.vocabulary - self.vocabulary[0] + 1] = np.arange(self.size)
         self.levels: dict[int, tuple[list[np.ndarray], np.ndarray]] = {}
         self.count = 0
+        self.pool, self.bounds, self.numbers = pool, bounds, np.arange(len(pool))
         for n, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False), 1):
             if (end - start) % n:
                 raise ValueError(f"the pool holds {end - start} entries for {n}-grams, no multiple of {n}")
@@ -187,42 +195,73 @@ class Grams:
 
     def number(self, numbers: np.ndarray, count: int) -> None:
         """Give the n-grams other numbers, below `count`."""
+        self.numbers = numbers
         self.levels = {n: (prefixes, numbers[old]) for n, (prefixes, old) in self.levels.items()}
         self.count = count
 
     def encode(self, x: np.ndarray) -> np.ndarray:
-        """The tokens' numbers, -1 for one that is not in the pool."""
+        """The tokens' numbers, -1 or their count for one that is not in the pool."""
         if self.words is not None:
-            found = map(self.words.get, x.ravel().tolist(), itertools.repeat(-1))
-            return np.fromiter(found, np.int64, x.size).reshape(x.shape)
+            last = self.size if self.size < 1 << 8 else -1
+            found = map(self.words.get, x.ravel().tolist(), itertools.repeat(last))
+            if last < 0:
+                return np.fromiter(found, np.int64, x.size).reshape(x.shape)
+            return np.frombuffer(bytes(found), np.uint8).reshape(x.shape)
         x = x.astype(np.int64, copy=False)
         if self.dense is None:
             return _rank(self.vocabulary, x, np.ones(x.shape, bool))
-        low, high = self.vocabulary[0], self.vocabulary[-1]
-        return self.dense.take(np.clip(x, low - 1, high + 1) - (low - 1))
+        return self.dense.take(x - (self.vocabulary[0] - 1), mode="clip")
 
-    def found(self, codes: np.ndarray, max_skip: int) -> np.ndarray:
-        """Every n-gram in `codes` [rows, C], with up to `max_skip` tokens between: `row * count + n-gram`."""
+    @functools.cached_property
+    def tokens(self) -> dict[int, dict[Any, int]]:
+        """By length: the number of each n-gram, a token or a tuple of them."""
+        made, at = {}, 0
+        for n, (start, end) in enumerate(zip(self.bounds, self.bounds[1:], strict=False), 1):
+            held = self.pool[start:end]
+            grams = held if n == 1 else zip(*(held[i::n] for i in range(n)), strict=True)
+            numbers = self.numbers[at:(at := at + (end - start) // n)].tolist()
+            if n in self.levels:
+                made[n] = dict(zip(grams, numbers, strict=True))
+        return made
+
+    def few(self, rows: list[list[Any]], max_skip: int) -> np.ndarray:
+        """As `found`, of tokens one by one."""
+        found = list[int]()
+        for n, known in self.tokens.items():
+            for start, row in zip(itertools.count(0, self.count), rows, strict=False):
+                if n == 1:
+                    found += [start + number for token in row if (number := known.get(token)) is not None]
+                    continue
+                for step in range(1, min(max_skip + 1, (len(row) - 1) // (n - 1)) + 1):
+                    grams = zip(*(row[j * step:] for j in range(n)), strict=False)
+                    found += [start + number for gram in grams if (number := known.get(gram)) is not None]
+        return np.array(found, np.int64)
+
+    def found(self, codes: np.ndarray, max_skip: int, spare: int = 0) -> np.ndarray:
+        """Every n-gram in `codes` [rows, C], with up to `max_skip` tokens between: `row * count + n-gram`.
+        With one number to `spare`, that behind all others is what is no n-gram of the pool."""
         found = [np.zeros(0, np.int64)]
-        starts = np.arange(len(codes))[:, None] * self.count
-        length = codes.shape[1]
+        starts = np.arange(len(codes))[:, None] * (self.count + spare)
+        length, missing = codes.shape[1], self.count if spare else -1
         for n, (prefixes, numbers) in self.levels.items():
             if not len(numbers):
                 continue
             if n == 1:
-                ranks = np.full(self.size + 1, -1)
+                ranks = np.full(self.size + 1, missing)
                 ranks[prefixes[0]] = numbers
                 gram = ranks.take(codes)
-                found.append((starts + gram)[gram >= 0])
+                found.append((starts + gram).ravel() if spare else (starts + gram)[gram >= 0])
                 continue
             for step in range(1, min(max_skip + 1, (length - 1) // (n - 1)) + 1):
                 width = length - (n - 1) * step
                 rank = np.zeros((len(codes), max(width, 0)), np.int64)
                 for j, keys in enumerate(prefixes):
                     token = codes[:, j * step:j * step + width]
-                    rank = _rank(keys, rank * self.size + token, (rank >= 0) & (token >= 0))
-                found.append((starts + numbers.take(rank))[rank >= 0])
-        return np.concatenate(found)
+                    valid = (rank >= 0) & (token >= 0) & (token < self.size)
+                    rank = _rank(keys, rank * self.size + token, valid)
+                gram = np.where(rank >= 0, numbers.take(rank), missing)
+                found.append((starts + gram).ravel() if spare else (starts + gram)[gram >= 0])
+        return np.concatenate(found) if len(found) > 2 else found[-1]
 
 
 def _rank(keys: np.ndarray, values: np.ndarray, valid: np.ndarray) -> np.ndarray:
@@ -247,14 +286,20 @@ def TfIdfVectorizer(x, *, mode: str, max_skip_count: int, grams: Grams, columns:
     if (x.dtype.kind == "O") != (grams.words is not None):
         raise TypeError(f"the pool does not hold tokens of the input's type {x.dtype}")
     rows = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(x.shape if x.ndim == 2 else (1, 0))
-    out = np.zeros(bounded((len(rows), width), np.dtype(np.float32)), np.float32)
-    found, each = grams.found(grams.encode(rows), max_skip_count), max(grams.count, 1)
-    if columns is None and out.size <= _OFTEN * len(found):
-        counts = np.bincount(found, minlength=out.size).reshape(out.shape)
-        out = _weighted(counts, mode, scale)
+    shape = bounded((len(rows), width), np.dtype(np.float32))
+    if x.size > _FEW and columns is None and len(rows) * width <= _DENSELY * x.size:
+        found = grams.found(grams.encode(rows), max_skip_count, 1)
+        counts = np.bincount(found, minlength=len(rows) * (width + 1)).reshape(len(rows), width + 1)
+        out = _weighted(counts[:, :width], mode, scale)
+        return out if x.ndim == 2 else out[0]
+    found = grams.few(rows.tolist(), max_skip_count) if x.size <= _FEW else (
+        grams.found(grams.encode(rows), max_skip_count))
+    if columns is None and len(rows) * width <= _OFTEN * len(found):
+        out = _weighted(np.bincount(found, minlength=len(rows) * width).reshape(shape), mode, scale)
     else:
+        out = np.zeros(shape, np.float32)
         seen, counts = np.unique(found, return_counts=True)
-        row, gram = np.divmod(seen, each)
+        row, gram = np.divmod(seen, max(grams.count, 1))
         amount = _weighted(counts, mode, scale[gram])
         np.add.at(out, (row, gram if columns is None else columns[gram]), amount)
     return out if x.ndim == 2 else out[0]
