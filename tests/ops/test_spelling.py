@@ -97,7 +97,7 @@ def test_texts_as_integers(which: str) -> None:
         assert converted(np.array(given, object), E.BOOL).tolist() == [bool(v) for v in wanted]
 
 
-@pytest.mark.parametrize("bad", ("", "-", "1,2", ",", "1-2", "--1", "1.2.3", ".", "e", "1e", "a", "1_0", "0x1"))
+@pytest.mark.parametrize("bad", ("", "-", "1,2", ",", "1-2", "--1", "1.2.3", ".", "e", "1e", "a", "1_0"))
 @pytest.mark.parametrize("at", (0, 40, 69))
 @pytest.mark.parametrize("elem", (E.FLOAT, E.INT64))
 def test_what_spells_no_number(bad: str, at: int, elem: ElementType) -> None:
