@@ -40,7 +40,7 @@ def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[in
     taken = {id(block)} if block is not None else set[int]()
     for value in fed:
         if type(value) is np.ndarray:
-            taken.add(id(root(value)))
+            taken.add(id(value if value.base is None else root(value)))
         else:
             taken.update([id(root(v)) for v in _arrays((value,))])
     out = []

@@ -14,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ...limits import bounded
+from ...limits import HARMLESS, bounded
 from ..define import op
 from .movement import chosen
 from .regex import Pattern
 
+_MANY = 16
+"""Texts from which on they are split together."""
+_TEXT = np.dtype(object)
 _SPACES = " \t\n\v\f\r"
 _SPACE_RUN = re.compile(f"[{_SPACES}]+")
 
@@ -84,42 +87,65 @@ def _parts(text: str, delimiter: str, maxsplit: int) -> list[str]:
 
 def _plain(text: str) -> bool:
     """Whether Python sees no other spaces in it than these operators do."""
-    return text.isascii() and not any(c in text for c in "\x1c\x1d\x1e\x1f")
+    return text.isascii() and not (
+        "\x1c" in text or "\x1d" in text or "\x1e" in text or "\x1f" in text)
 
 
 @op(outputs=2)
 def StringSplit(x, *, delimiter: str | None = None, maxsplit: int | None = None):
     """Each string's parts along a new last axis, filled up with empty strings, and how many it has"""
     most, given = -1 if maxsplit is None else maxsplit, x.ravel().tolist()
-    if delimiter:
-        cuts = [s.count(delimiter) for s in given]
-    else:
-        cuts = [n // 2 for n in map(len, given)]
-    if most >= 0:
-        cuts = [min(count, most) for count in cuts]
-    bounded((sum(cuts) + len(cuts), 64), np.dtype(np.int8), "parts of the strings")
-    if not delimiter and most < 0 and _plain("".join(given)):
+    letters = "".join(given)
+    if 64 * (len(letters) + len(given)) > HARMLESS:
+        if delimiter:
+            cuts = [s.count(delimiter) for s in given]
+        else:
+            cuts = [n // 2 for n in map(len, given)]
+        if most >= 0:
+            cuts = [min(count, most) for count in cuts]
+        bounded((sum(cuts) + len(cuts), 64), np.dtype(np.int8), "parts of the strings")
+    if not delimiter and most < 0 and _plain(letters):
+        if len(given) >= _MANY and (found := _words(given)) is not None:
+            return found[0].reshape(*x.shape, found[0].shape[1]), found[1].reshape(x.shape)
         rows = [s.split() for s in given]
     else:
         rows = [_parts(s, delimiter or "", most) for s in given]
     y, counts = table(rows, "", x.dtype)
-    return y.reshape(*x.shape, y.shape[1]), counts.reshape(x.shape)
+    return (y, counts) if x.ndim == 1 else (y.reshape(*x.shape, y.shape[1]), counts.reshape(x.shape))
+
+
+def _words(given: list[str]) -> tuple[np.ndarray, np.ndarray] | None:
+    """`table` of the words of plain texts, all split at once; None where they have other spaces than one
+    between two words."""
+    line = " ".join(given)
+    counts = np.fromiter(map(str.count, given, itertools.repeat(" ")), np.int64, len(given)) + 1
+    if any(c in line for c in _SPACES[1:]) or len(found := line.split()) != int(counts.sum()):
+        return None
+    width = int(counts.max())
+    shape = bounded((len(given), width), _TEXT)
+    words = np.fromiter(found, object, len(found))
+    if len(found) == len(given) * width:
+        return words.reshape(shape), counts
+    out = np.full(shape, "", object)
+    out[np.arange(width) < counts[:, None]] = words
+    return out, counts
 
 
 def table(rows: Sequence[list[str]], fill: str, dtype: Any, around: tuple[str, str] | None = None
           ) -> tuple[np.ndarray, np.ndarray]:
     """Rows side by side, filled up to the longest; and how many each has. `around`: what is put before and
     behind each, if one has any."""
-    counts = np.fromiter(map(len, rows), np.int64, len(rows))
-    width = int(counts.max(initial=0))
+    sizes = list(map(len, rows))
+    width = max(sizes, default=0)
     if around is not None and width:
         rows = [[around[0], *row, around[1]] for row in rows]
-        counts, width = counts + 2, width + 2
-    out = np.empty(bounded((len(rows), width), dtype), object)
-    if not counts.size or int(counts.min()) < width:
+        sizes, width = [size + 2 for size in sizes], width + 2
+    if len(rows) * width * dtype.itemsize > HARMLESS:
+        bounded((len(rows), width), dtype)
+    if min(sizes, default=width) < width:
         rows = [row + [fill] * (width - len(row)) for row in rows]
-    out.ravel()[:] = list(itertools.chain.from_iterable(rows))
-    return out, counts
+    out = np.fromiter(itertools.chain.from_iterable(rows), object, len(rows) * width)
+    return out.reshape(len(rows), width), np.array(sizes, np.int64)
 
 
 @op(prepared=("compiled",))
