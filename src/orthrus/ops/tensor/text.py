@@ -41,18 +41,18 @@ def _lower(text: str) -> str:
 _CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": _lower, "UPPER": _upper}
 
 
-@op
-def StringNormalizer(x, *, case_change_action: str = "NONE", is_case_sensitive: int = 0,
-                     stopwords: list[str] | None = None, locale: str | None = None):
+@op(prepared=("gone",))
+def StringNormalizer(x, *, case_change_action: str = "NONE", is_case_sensitive: int = 0, gone: set[str]):
     """The strings [C] or [1, C] that are no stop words, in the case asked for; one empty string where none is
     left"""
     if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
         raise ValueError(f"Input dimensions are either [C > 0] or [1][C > 0] allowed, found {list(x.shape)}")
     change = _CASES[chosen(case_change_action, tuple(_CASES), "case_change_action")]
     compared = str if is_case_sensitive else _lower
-    given = x.ravel().tolist()
-    bounded((x.size, 64 + max(map(len, given), default=0)), np.dtype(np.int8))
-    gone = {compared(w) for w in stopwords or ()}
+    given = x.tolist() if x.ndim == 1 else x.ravel().tolist()
+    longest = max(map(len, given), default=0)
+    if x.size * (64 + longest) > HARMLESS:
+        bounded((x.size, 64 + longest), np.dtype(np.int8))
     if gone:
         given = [s for s in given if s not in gone] if compared is str else [
             s for s in given if compared(s) not in gone]
@@ -60,11 +60,15 @@ def StringNormalizer(x, *, case_change_action: str = "NONE", is_case_sensitive: 
     return texts(kept, (len(kept),) if x.ndim == 1 else (1, len(kept)))
 
 
+@StringNormalizer.prepare_with
+def _unwanted(*, is_case_sensitive: int, stopwords: list[str] | None = None, locale: str | None = None):
+    return {"gone": set(stopwords or ()) if is_case_sensitive else set(map(_lower, stopwords or ()))}
+
+
 def texts(items: Sequence[str], shape: tuple[int, ...]) -> np.ndarray:
     """An array of these strings."""
-    out = np.empty(len(items), object)
-    out[:] = items
-    return out.reshape(shape)
+    out = np.fromiter(items, object, len(items))
+    return out if shape == out.shape else out.reshape(shape)
 
 
 @op
@@ -94,7 +98,7 @@ def _plain(text: str) -> bool:
 @op(outputs=2)
 def StringSplit(x, *, delimiter: str | None = None, maxsplit: int | None = None):
     """Each string's parts along a new last axis, filled up with empty strings, and how many it has"""
-    most, given = -1 if maxsplit is None else maxsplit, x.ravel().tolist()
+    most, given = -1 if maxsplit is None else maxsplit, x.tolist() if x.ndim == 1 else x.ravel().tolist()
     letters = "".join(given)
     if 64 * (len(letters) + len(given)) > HARMLESS:
         if delimiter:
