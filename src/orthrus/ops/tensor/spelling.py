@@ -48,9 +48,7 @@ def spelled(x: np.ndarray, source: ElementType) -> np.ndarray:
     else:
         digits = _DIGITS.get(source)
         texts = _float_texts((x if digits else x.astype(np.float32)).ravel(), digits or 9)
-    out = np.empty(len(texts), object)
-    out[:] = texts
-    return out.reshape(x.shape)
+    return np.fromiter(texts, object, len(texts)).reshape(x.shape)
 
 
 @functools.cache

@@ -256,15 +256,18 @@ class Grams:
 
     def few(self, rows: list[list[Any]], max_skip: int) -> np.ndarray:
         """As `found`, of tokens one by one."""
-        found = list[int]()
+        found: list[int] = []
+        starts = range(0, len(rows) * self.count or len(rows), self.count or 1)
         for n, known in self.tokens.items():
-            for start, row in zip(itertools.count(0, self.count), rows, strict=False):
-                if n == 1:
-                    found += [start + number for token in row if (number := known.get(token)) is not None]
-                    continue
+            get = known.get
+            if n == 1:
+                found += [start + number for start, row in zip(starts, rows, strict=True)
+                          for number in map(get, row) if number is not None]
+                continue
+            for start, row in zip(starts, rows, strict=True):
                 for step in range(1, min(max_skip + 1, (len(row) - 1) // (n - 1)) + 1):
                     grams = zip(*(row[j * step:] for j in range(n)), strict=False)
-                    found += [start + number for gram in grams if (number := known.get(gram)) is not None]
+                    found += [start + number for number in map(get, grams) if number is not None]
         return np.array(found, np.int64)
 
     def found(self, codes: np.ndarray, max_skip: int, spare: int = 0) -> np.ndarray:
@@ -315,8 +318,10 @@ def TfIdfVectorizer(x, *, mode: str, max_skip_count: int, grams: Grams, columns:
         raise ValueError(f"Input shape must have either [C] or [B,C] dimensions, found {list(x.shape)}")
     if (x.dtype.kind == "O") != (grams.words is not None):
         raise TypeError(f"the pool does not hold tokens of the input's type {x.dtype}")
-    rows = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(x.shape if x.ndim == 2 else (1, 0))
-    shape = bounded((len(rows), width), np.dtype(np.float32))
+    rows = x if x.ndim == 2 else x[None]
+    shape = len(rows), width
+    if 4 * len(rows) * width > HARMLESS:
+        bounded(shape, np.dtype(np.float32))
     if x.size > _FEW and columns is None and len(rows) * width <= _DENSELY * x.size:
         found = grams.found(grams.encode(rows), max_skip_count, 1)
         counts = np.bincount(found, minlength=len(rows) * (width + 1)).reshape(len(rows), width + 1)
