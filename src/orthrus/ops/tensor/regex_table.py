@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _CELLS = 1 << 12
 """States times classes of characters, up to which there is a table."""
+_LONG = 512
+"""Instructions of a pattern, up to which all of its states are soon made."""
 _WIDE = 1 << 14
 """Cells of a table by two characters."""
 _PIECE = 1 << 12
@@ -47,7 +49,9 @@ class Table:
 
     @classmethod
     def of(cls, pattern: Pattern) -> Table | None:
-        """That of `pattern`, None where it has too many states."""
+        """That of `pattern`, None where it is long or has too many states."""
+        if pattern.end > _LONG:
+            return None
         reads = [pattern.reads(bisect_right(pattern.cuts, code) - 1) for code in range(1, 128)]
         kinds = {read: i for i, read in enumerate(dict.fromkeys(reads))}
         classes = bytes([len(kinds), *(kinds[read] for read in reads), *[len(kinds)] * 128])
