@@ -54,3 +54,16 @@ def test_places_of_classes() -> None:
     x = np.random.default_rng(0).integers(-2, 6, (20, 3))
     each_alone("LabelEncoder", 1, {"classes_strings": ["a", "b", "c"]}, x)
     each_alone("LabelEncoder", 1, {"classes_strings": []}, x)
+
+
+@pytest.mark.parametrize("count", (1, 2, 50, 254, 255, 256, 300))
+@pytest.mark.parametrize("values", ("strings", "floats", "int64s"))
+def test_texts(count: int, values: str) -> None:
+    known = [f"é{i}" for i in range(count - 1)] + [""]
+    x = np.random.default_rng(count).choice(np.array([*known, "none", "e0"], object), (80, 3))
+    given = {"strings": known[::-1], "floats": [i / 4 - 1 for i in range(count)],
+             "int64s": list(range(10, 10 + count))}[values]
+    for default in ({}, {"default_string": "?", "default_float": float("inf"), "default_int64": -(1 << 63)}):
+        each_alone("LabelEncoder", 2, {"keys_strings": known, f"values_{values}": given} | default, x)
+    each_alone("OneHotEncoder", 1, {"cats_strings": [*known, *known[:2]]}, x)
+    each_alone("CategoryMapper", 1, {"cats_int64s": list(range(count)), "cats_strings": known[::-1]}, x)

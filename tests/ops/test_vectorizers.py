@@ -36,7 +36,8 @@ def test_counts(kind: str, mode: str, shared: bool, vocabulary: int) -> None:
     weights = rng.choice(np.array([np.inf, -1.5, 0.25, 2.0], np.float32), len(grams))
     tokens = [token for g in grams for token in g]
     pool = {"pool_int64s": tokens} if kind == "int64" else {"pool_strings": [f"w{t}" for t in tokens]}
-    for shape, skip in (((4, 9), 0), ((3, 6), 2), ((2, 1), 1), ((0, 4), 0), ((2, 0), 0), ((50, 9), 1)):
+    for shape, skip in (((4, 9), 0), ((3, 6), 2), ((2, 1), 1), ((0, 4), 0), ((2, 0), 0), ((50, 9), 1),
+                        ((9, 9), 2), ((1, 70), 3)):
         x = rng.integers(0, vocabulary + 2, shape)
         made = find("", "TfIdfVectorizer", 9).bind({
             "mode": mode, "min_gram_length": 1, "max_gram_length": 3, "max_skip_count": skip,

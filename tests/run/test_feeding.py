@@ -241,3 +241,18 @@ def test_async_runs_share_the_memory_of_arrays_and_stop_when_told() -> None:
     got = calls.wait(2)
     assert float(got[0][0][0].ravel()[0]) == 4 * N ** 3
     assert "terminate" in got[1][1]
+
+
+@pytest.mark.parametrize("others", (["é", "", "\ud800"], [np.str_("a")], [b"a"], [1, 2.5], [None, ""], []))
+@pytest.mark.parametrize("count", (0, 1, 70))
+def test_texts_among_other_things(others: list[Any], count: int) -> None:
+    """What is no text becomes one; what is, stays what it is."""
+    proto = model([helper.make_node("Identity", ["x"], ["y"])],
+                  [helper.make_tensor_value_info("x", onnx.TensorProto.STRING, [None, None])],
+                  [helper.make_tensor_value_info("y", onnx.TensorProto.STRING, [None, None])])
+    given = np.empty((1, len(others) + count), object)
+    given[0] = [*["a", ""][:count], *["b"] * (count - 2), *others]
+    made = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": given})[0]
+    wanted = [item if isinstance(item, str) else str(item) for item in given[0]]
+    assert made.shape == given.shape and made[0].tolist() == wanted
+    assert [type(item) for item in made[0]] == [type(item) for item in wanted]

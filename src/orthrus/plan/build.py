@@ -82,10 +82,7 @@ def build(placement: Placement, providers: Sequence[ExecutionProvider], trust: T
     behind it, and `placement` says so. Raises EPFail where a provider gives the wrong number of kernels, Fail
     for a part that came compiled and that `trust` does not let pass."""
     devices = list({id(device): device for device in (HOST, *(p.device for p in providers))}.values())
-    program = _build(_Planning(placement.graph, devices), placement, providers, trust)
-    if len(program.steps) > 1:
-        program.shorten()
-    return program
+    return _build(_Planning(placement.graph, devices), placement, providers, trust)
 
 
 def _build(plan: _Planning, placement: Placement, providers: Sequence[ExecutionProvider], trust: Trust

@@ -166,25 +166,27 @@ class Engine:
         self._source = self._source if self._shared else None
         self._literal: Engine | None = None
         self.when_literal: Callable[[Engine, Engine], None] | None = None
+        self._dumps = self._dump is not None and self._dump.watches_runs
+        self._plain = not (self._dumps or config.parallel or len(self.program.devices) > 1
+                           or config.limits.run_timeout < LONG)
+        self._hooks = [p for p in self.providers if type(p).on_run_start is not ExecutionProvider.on_run_start
+                       or type(p).on_run_end is not ExecutionProvider.on_run_end]
+        plain = self._plain and not self._hooks
+        self.fast = FastWay.of(
+            self.program, self.inputs, self._names, config.limits.max_tensor_bytes) if plain else None
+        if self.fast is None and len(self.program.steps) > 1:
+            self.program.shorten()
         self._fetches: dict[tuple[Any, ...] | None, Fetch] = {
             None: Fetch(self.program, self.program.outputs, config.limits)}
         self._lock = lock()
         self._repeats = weakref.WeakSet[Repeat]()
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
         self._walk = execute if self._parallel is None else self._parallel.execute
-        self._dumps = self._dump is not None and self._dump.watches_runs
         self.see: See | None = None
-        self._plain = not (self._dumps or self._parallel is not None or len(self.program.devices) > 1
-                           or config.limits.run_timeout < LONG)
         self._constants = constants_of(self.program)
         if knobs.DEBUG >= 1:
             told = str(self.explain())
             log.info("%s", told if knobs.DEBUG >= 3 else "\n".join(told.splitlines()[:3]))
-        self._hooks = [p for p in self.providers if type(p).on_run_start is not ExecutionProvider.on_run_start
-                       or type(p).on_run_end is not ExecutionProvider.on_run_end]
-        plain = self._plain and not self._hooks
-        self.fast = FastWay.of(
-            self.program, self.inputs, self._names, config.limits.max_tensor_bytes) if plain else None
         self.short = ShortWay.of(
             self.program, self._entries, self._shared, self._names, self._constants, config.limits,
             self.fast) if plain else None

@@ -2,12 +2,14 @@
 
 In: the program, and the arrays of runs that went the ordinary way. Out: `run(names, feeds)`, which gives the
 results, or None where the ordinary way has to be gone. Whatever it serves has been computed that way before.
-Inputs that the program does not read have to be fed with what they are declared to be.
+Inputs that the program does not read have to be fed with what they are declared to be. Behind the one part
+there may be steps that pick texts of the model by the numbers it gives, such as a classifier's labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +18,11 @@ from ..ir import TensorType, Value
 from ..locks import lock
 from ..plan import Call, Program
 from .dimensions import shared_names
-from .unread import past
+from .unread import Run, past
 
 Shapes = tuple[tuple[int, ...], ...]
+Picked = tuple[int, np.ndarray]
+"""Where texts go that numbers pick, and the texts there are."""
 
 
 class FastWay:
@@ -27,13 +31,16 @@ class FastWay:
     the next."""
 
     def __init__(self, step: Call, program: Program, inputs: Sequence[Value], names: Sequence[str],
-                 unread: Sequence[Value], most: int) -> None:
+                 unread: Sequence[Value], most: int, picked: Mapping[int, Picked]) -> None:
         name_of = {slot: v.name for slot, v in zip(program.inputs, inputs, strict=True)}
-        reads, places = [name_of[i] for i in step.reads], [program.outputs.index(i) for i in step.writes]
+        reads, places = [name_of[i] for i in step.reads], [program.outputs.index(
+            picked[i][0] if i in picked else i) for i in step.writes]
         self.when_served: Callable[[Call | None, Shapes], bool] | None = None
         self._lock = lock()
         self._door: fastcall.Door | None = fastcall.Door(reads, names, places)
-        self.run = past(self._door.run, unread, most)
+        tables = [(program.outputs.index(slot), texts) for slot, texts in picked.values()]
+        run = _picking(self._door.run, tables) if tables else self._door.run
+        self.run = past(run, unread, most)
         self._served: Shapes | None = None
         self._seen: Shapes | None = None
         self._told: Shapes | None = None
@@ -41,18 +48,21 @@ class FastWay:
     @classmethod
     def of(cls, program: Program, inputs: Sequence[Value], names: Sequence[str], most: int) -> FastWay | None:
         """That of a program with these inputs and names of outputs, whose tensors have so many bytes at most;
-        None where it has none: it is more than one step, the step reads or writes other things than these, an
-        input that it does not read shares the name of a dimension, or its kernel has no such code."""
-        step = program.calls[0] if len(program.steps) == 1 else None
+        None where it has none: it is more than one step that computes, the steps read or write other things
+        than these, an input that they do not read shares the name of a dimension, or the kernel has no such
+        code."""
+        step = program.calls[0] if program.calls else None
         if (step is None or step.kernel.quick is None or len(inputs) != len(program.inputs)
                 or len(set(step.reads)) != len(step.reads) or not set(program.inputs).issuperset(step.reads)
-                or sorted(step.writes) != sorted(set(program.outputs)) or len(step.writes) != len(names)):
+                or len(step.writes) != len(names) or (picked := _picked(program)) is None
+                or sorted(picked[i][0] if i in picked else i for i in step.writes) != sorted(
+                    set(program.outputs))):
             return None
         unread = [v for slot, v in zip(program.inputs, inputs, strict=True) if slot not in step.reads]
         shared = {name for name, _, _ in shared_names(inputs)} if unread else ()
         if any(v.name in shared or not isinstance(v.type, TensorType) for v in unread):
             return None
-        return cls(step, program, inputs, names, unread, most) if fastcall.available() else None
+        return cls(step, program, inputs, names, unread, most, picked) if fastcall.available() else None
 
     def learn(self, step: Call, arrays: Sequence[np.ndarray]) -> None:
         """Take note of what the program's step was just run with, the ordinary way."""
@@ -78,3 +88,33 @@ class FastWay:
             if self._door is not None:
                 self._door.close()
             self._door = None
+
+
+def _picked(program: Program) -> dict[int, Picked] | None:
+    """By slot of the numbers: what the steps behind the first pick by them; None where they do anything else.
+    """
+    found = dict[int, Picked]()
+    constants = program.constants
+    for call in program.calls[1:]:
+        node = call.node
+        texts = program.template[call.reads[0]] if call.reads[0] in constants else None
+        if (len(call.part.nodes) != 1 or (node.domain, node.op_type) != ("", "Gather") or not call.kernel.own
+                or type(texts) is not np.ndarray or texts.dtype != object or texts.ndim != 1
+                or call.reads[1] in found):
+            return None
+        found[call.reads[1]] = call.writes[0], texts
+    return found
+
+
+def _picking(run: Run, tables: Sequence[Picked]) -> Run:
+    """`run`, with texts in place of the numbers that pick them, by the place among the results."""
+    def picking(names: Any, feeds: Any) -> list[Any] | None:
+        made = run(names, feeds)
+        if made is not None:
+            try:
+                for place, texts in tables:
+                    made[place] = np.asarray(texts.take(made[place]), object)
+            except IndexError:
+                return None
+        return made
+    return picking

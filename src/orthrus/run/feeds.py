@@ -61,7 +61,12 @@ def _tensor_entry(name: str, kind: TensorType, most: int) -> Callable[[Any], Any
                     raise _wrong_dims(name, shape, kind)
             if is_text:
                 words = given.tolist() if given.ndim == 1 else given.ravel().tolist()
-                return given if set(map(type, words)) == _TEXT else _strings(name, given)
+                try:
+                    # no text begins there, which is told without a look at it once it is one
+                    "".startswith(tuple(words), 1)
+                except TypeError:
+                    return _strings(name, given)
+                return given
             return laid(given) if plain else given
         if isinstance(given, ndarray | DeviceArray) and given.nbytes > most:
             raise InvalidArgument(
@@ -281,9 +286,6 @@ def _array(given: Sequence[Any], elem: ElementType) -> np.ndarray:
         if wide.dtype.kind in "iu" and not np.array_equal(made.astype(np.int64), wide):
             raise OverflowError(f"an integer is out of bounds for {elem.text}")
     return made
-
-
-_TEXT = {str}
 
 
 def _strings(name: str, given: np.ndarray) -> np.ndarray:

@@ -64,7 +64,7 @@ def _watched(name: str, seen: bytes | None, engine: Engine, told: Engine, source
 def _way(engine: Engine) -> FastWay | ShortWay | None:
     """What tells of runs: of a program that is one part; or of one that is several, by its control flow."""
     if engine.fast is not None:
-        return engine.fast
+        return engine.fast if len(engine.program.steps) == 1 else None
     return engine.short if engine.short is not None and engine.short.joining is not None else None
 
 

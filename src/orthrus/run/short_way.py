@@ -120,9 +120,12 @@ class ShortWay:
             self.idle.append((variables, context))
 
     def _made(self, work: Work, given: list[Any], fed: Sequence[Any], context: Context) -> list[Any]:
-        _, step, code, _ = work
+        program, step, code, _ = work
         if step is None:
+            begun = [] if self.fast is None else [given[slot] for slot in program.calls[0].reads]
             execute(code, given, context)
+            if self.fast is not None:
+                self.fast.learn(program.calls[0], begun)
             out = results([given[place] for place in self.places], fed, self.constants, None)
             self._tell(fed, out)
             return out

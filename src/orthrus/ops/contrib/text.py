@@ -35,7 +35,7 @@ class Searcher(Pattern):
     def _kind(self, text: str, at: int) -> int:
         if not 0 <= at < len(text):
             return _EDGE if self.looks else _OTHER
-        return self._reads(self._number(text[at]))[1]
+        return self.reads(self._number(text[at]))[1]
 
     def longest(self, text: str, start: int) -> int:
         """Where the longest match that begins at `start` ends, -1 if none begins there."""

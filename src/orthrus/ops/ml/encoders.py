@@ -81,6 +81,8 @@ def CastMap(x, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: i
 
 _MANY = 32
 """Numbers from which on they are looked up together."""
+_BYTE = 255
+"""Keys up to which a byte says which of them it is, or none."""
 _FEW, _TEXT = 8, np.dtype(object)
 _UNKNOWN = "Unknown Category and zeros = 0."
 _SMALL = 1 << 12
@@ -121,6 +123,11 @@ class _Table(dict[Any, Any]):
         return {}
 
     @functools.cached_property
+    def numbers(self) -> dict[Any, int]:
+        """Where in the table each key stands."""
+        return {key: i for i, key in enumerate(self)}
+
+    @functools.cached_property
     def width(self) -> int:
         """One more than the largest number that a key stands for."""
         return max(self.values(), default=-1) + 1
@@ -151,15 +158,17 @@ def _lookup(x: np.ndarray, table: _Table, default: Any, dtype: Any) -> np.ndarra
     """`table[v]` for every element `v`, `default` where there is none."""
     if x.dtype == object:
         words = x.tolist() if x.ndim == 1 else x.ravel().tolist()
+        if len(words) >= _MANY and len(table) <= _BYTE:
+            found = bytes(map(table.numbers.get, words, itertools.repeat(len(table))))
+            return table.array(default, np.dtype(dtype)).take(np.frombuffer(found, np.uint8).reshape(x.shape))
         if dtype is not object and dtype is not _TEXT:
             if len(words) <= _FEW:
                 made = np.array([table.get(word, default) for word in words], dtype)
             else:
                 made = np.fromiter(map(table.get, words, itertools.repeat(default)), dtype, len(words))
             return made if x.ndim == 1 else made.reshape(x.shape)
-        found = map(table.get, words, itertools.repeat(default))
         out = np.empty(x.shape, dtype)
-        out.ravel()[:] = list(found)
+        out.ravel()[:] = list(map(table.get, words, itertools.repeat(default)))
         return out
     if x.size >= _MANY and (places := table.places(x)) is not None:
         return table.array(default, np.dtype(dtype))[places]

@@ -15,6 +15,10 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
+from .regex_table import Table
+
 Ranges: TypeAlias = "tuple[tuple[int, int], ...]"
 
 MAX_CODE = 20_000
@@ -458,7 +462,7 @@ class Pattern:
         self.classes: dict[str, int] = {}
         self._forget()
 
-    def _reads(self, number: int) -> tuple[int, int]:
+    def reads(self, number: int) -> tuple[int, int]:
         """The instructions that read characters of class `number`, a bit for each, and the characters'
         kind."""
         found = self.readers.get(number)
@@ -526,15 +530,45 @@ class Pattern:
         return reached & self.stops
 
     def _advance(self, state: _State, number: int) -> _State:
-        mask, kind = self._reads(number)
+        mask, kind = self.reads(number)
         threads = (self._reached(state, kind) & mask) << 1
         if self.held > MAX_HELD:
             self._forget()
         state.next[number] = found = self._state(threads, kind)
         return found
 
+    @property
+    def first(self) -> tuple[int, int]:
+        """The threads of the first state, and what stands before them."""
+        return self.start.threads, self.start.before
+
+    def after(self, threads: int, before: int, mask: int, kind: int) -> tuple[int, int]:
+        """The state behind another, once it has read a character with these `reads`."""
+        threads = (self._reached(_State(threads, before), kind) & mask) << 1
+        return threads, kind if threads else _OTHER
+
+    def ends(self, threads: int, before: int) -> bool:
+        """Whether a text may end in a state."""
+        last = _EDGE if self.looks else _OTHER
+        return bool(self._reached(_State(threads, before), last) >> self.end & 1)
+
+    @functools.cached_property
+    def table(self) -> Table | None:
+        return Table.of(self)
+
+    def fullmatches(self, texts: np.ndarray) -> np.ndarray:
+        """For each of a vector of texts whether the pattern matches all of it."""
+        found = self.table.fullmatches(texts) if self.table is not None else None
+        return np.fromiter(map(self.fullmatch, texts.tolist()), bool, len(texts)) if found is None else found
+
     def fullmatch(self, text: str) -> bool:
         """Whether the pattern matches all of `text`."""
+        if (table := self.table) is not None and text.isascii() and "\0" not in text:
+            return table.fullmatch(text)
+        return self.walk(text)
+
+    def walk(self, text: str) -> bool:
+        """As `fullmatch`, by states that are made when they are reached."""
         state, classes = self.start, self.classes
         for c in text:
             number = classes.get(c)

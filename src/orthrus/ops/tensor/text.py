@@ -6,6 +6,7 @@ Unicode's simple mapping, one character for one.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -13,11 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from ...limits import bounded
+from ...limits import HARMLESS, bounded
 from ..define import op
 from .movement import chosen
 from .regex import Pattern
 
+_MANY = 16
+"""Texts from which on they are split together."""
+_TEXT = np.dtype(object)
 _SPACES = " \t\n\v\f\r"
 _SPACE_RUN = re.compile(f"[{_SPACES}]+")
 
@@ -37,18 +41,18 @@ def _lower(text: str) -> str:
 _CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": _lower, "UPPER": _upper}
 
 
-@op
-def StringNormalizer(x, *, case_change_action: str = "NONE", is_case_sensitive: int = 0,
-                     stopwords: list[str] | None = None, locale: str | None = None):
+@op(prepared=("gone",))
+def StringNormalizer(x, *, case_change_action: str = "NONE", is_case_sensitive: int = 0, gone: set[str]):
     """The strings [C] or [1, C] that are no stop words, in the case asked for; one empty string where none is
     left"""
     if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
         raise ValueError(f"Input dimensions are either [C > 0] or [1][C > 0] allowed, found {list(x.shape)}")
     change = _CASES[chosen(case_change_action, tuple(_CASES), "case_change_action")]
     compared = str if is_case_sensitive else _lower
-    given = x.ravel().tolist()
-    bounded((x.size, 64 + max(map(len, given), default=0)), np.dtype(np.int8))
-    gone = {compared(w) for w in stopwords or ()}
+    given = x.tolist() if x.ndim == 1 else x.ravel().tolist()
+    longest = max(map(len, given), default=0)
+    if x.size * (64 + longest) > HARMLESS:
+        bounded((x.size, 64 + longest), np.dtype(np.int8))
     if gone:
         given = [s for s in given if s not in gone] if compared is str else [
             s for s in given if compared(s) not in gone]
@@ -56,11 +60,15 @@ def StringNormalizer(x, *, case_change_action: str = "NONE", is_case_sensitive: 
     return texts(kept, (len(kept),) if x.ndim == 1 else (1, len(kept)))
 
 
+@StringNormalizer.prepare_with
+def _unwanted(*, is_case_sensitive: int, stopwords: list[str] | None = None, locale: str | None = None):
+    return {"gone": set(stopwords or ()) if is_case_sensitive else set(map(_lower, stopwords or ()))}
+
+
 def texts(items: Sequence[str], shape: tuple[int, ...]) -> np.ndarray:
     """An array of these strings."""
-    out = np.empty(len(items), object)
-    out[:] = items
-    return out.reshape(shape)
+    out = np.fromiter(items, object, len(items))
+    return out if shape == out.shape else out.reshape(shape)
 
 
 @op
@@ -83,48 +91,71 @@ def _parts(text: str, delimiter: str, maxsplit: int) -> list[str]:
 
 def _plain(text: str) -> bool:
     """Whether Python sees no other spaces in it than these operators do."""
-    return text.isascii() and not any(c in text for c in "\x1c\x1d\x1e\x1f")
+    return text.isascii() and not (
+        "\x1c" in text or "\x1d" in text or "\x1e" in text or "\x1f" in text)
 
 
 @op(outputs=2)
 def StringSplit(x, *, delimiter: str | None = None, maxsplit: int | None = None):
     """Each string's parts along a new last axis, filled up with empty strings, and how many it has"""
-    most, given = -1 if maxsplit is None else maxsplit, x.ravel().tolist()
-    if delimiter:
-        cuts = [s.count(delimiter) for s in given]
-    else:
-        cuts = [n // 2 for n in map(len, given)]
-    if most >= 0:
-        cuts = [min(count, most) for count in cuts]
-    bounded((sum(cuts) + len(cuts), 64), np.dtype(np.int8), "parts of the strings")
-    if not delimiter and most < 0 and _plain("".join(given)):
+    most, given = -1 if maxsplit is None else maxsplit, x.tolist() if x.ndim == 1 else x.ravel().tolist()
+    letters = "".join(given)
+    if 64 * (len(letters) + len(given)) > HARMLESS:
+        if delimiter:
+            cuts = [s.count(delimiter) for s in given]
+        else:
+            cuts = [n // 2 for n in map(len, given)]
+        if most >= 0:
+            cuts = [min(count, most) for count in cuts]
+        bounded((sum(cuts) + len(cuts), 64), np.dtype(np.int8), "parts of the strings")
+    if not delimiter and most < 0 and _plain(letters):
+        if len(given) >= _MANY and (found := _words(given)) is not None:
+            return found[0].reshape(*x.shape, found[0].shape[1]), found[1].reshape(x.shape)
         rows = [s.split() for s in given]
     else:
         rows = [_parts(s, delimiter or "", most) for s in given]
     y, counts = table(rows, "", x.dtype)
-    return y.reshape(*x.shape, y.shape[1]), counts.reshape(x.shape)
+    return (y, counts) if x.ndim == 1 else (y.reshape(*x.shape, y.shape[1]), counts.reshape(x.shape))
+
+
+def _words(given: list[str]) -> tuple[np.ndarray, np.ndarray] | None:
+    """`table` of the words of plain texts, all split at once; None where they have other spaces than one
+    between two words."""
+    line = " ".join(given)
+    counts = np.fromiter(map(str.count, given, itertools.repeat(" ")), np.int64, len(given)) + 1
+    if any(c in line for c in _SPACES[1:]) or len(found := line.split()) != int(counts.sum()):
+        return None
+    width = int(counts.max())
+    shape = bounded((len(given), width), _TEXT)
+    words = np.fromiter(found, object, len(found))
+    if len(found) == len(given) * width:
+        return words.reshape(shape), counts
+    out = np.full(shape, "", object)
+    out[np.arange(width) < counts[:, None]] = words
+    return out, counts
 
 
 def table(rows: Sequence[list[str]], fill: str, dtype: Any, around: tuple[str, str] | None = None
           ) -> tuple[np.ndarray, np.ndarray]:
     """Rows side by side, filled up to the longest; and how many each has. `around`: what is put before and
     behind each, if one has any."""
-    counts = np.fromiter(map(len, rows), np.int64, len(rows))
-    width = int(counts.max(initial=0))
+    sizes = list(map(len, rows))
+    width = max(sizes, default=0)
     if around is not None and width:
         rows = [[around[0], *row, around[1]] for row in rows]
-        counts, width = counts + 2, width + 2
-    out = np.empty(bounded((len(rows), width), dtype), object)
-    if not counts.size or int(counts.min()) < width:
+        sizes, width = [size + 2 for size in sizes], width + 2
+    if len(rows) * width * dtype.itemsize > HARMLESS:
+        bounded((len(rows), width), dtype)
+    if min(sizes, default=width) < width:
         rows = [row + [fill] * (width - len(row)) for row in rows]
-    out.ravel()[:] = list(itertools.chain.from_iterable(rows))
-    return out, counts
+    out = np.fromiter(itertools.chain.from_iterable(rows), object, len(rows) * width)
+    return out.reshape(len(rows), width), np.array(sizes, np.int64)
 
 
 @op(prepared=("compiled",))
 def RegexFullMatch(x, *, compiled: Pattern):
     """Whether `pattern`, in RE2's syntax, matches all of each string"""
-    return np.fromiter(map(compiled.fullmatch, x.ravel().tolist()), bool, x.size).reshape(x.shape)
+    return compiled.fullmatches(x.ravel()).reshape(x.shape)
 
 
 @RegexFullMatch.prepare_with
@@ -138,6 +169,12 @@ _DENSE = 1 << 16
 
 _OFTEN = 64
 """Numbers of the result to one n-gram that is found, up to which all are counted."""
+
+_DENSELY = 16
+"""Numbers of the result to one token, up to which what is no n-gram of the pool is counted too."""
+
+_FEW = 64
+"""Tokens that are looked up one by one."""
 
 _SPARSE = 64
 """Columns of the result to one n-gram of the pool, up to which weights are kept by column."""
@@ -171,6 +208,7 @@ class Grams:
                 self.dense[self.vocabulary - self.vocabulary[0] + 1] = np.arange(self.size)
         self.levels: dict[int, tuple[list[np.ndarray], np.ndarray]] = {}
         self.count = 0
+        self.pool, self.bounds, self.numbers = pool, bounds, np.arange(len(pool))
         for n, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False), 1):
             if (end - start) % n:
                 raise ValueError(f"the pool holds {end - start} entries for {n}-grams, no multiple of {n}")
@@ -187,42 +225,76 @@ class Grams:
 
     def number(self, numbers: np.ndarray, count: int) -> None:
         """Give the n-grams other numbers, below `count`."""
+        self.numbers = numbers
         self.levels = {n: (prefixes, numbers[old]) for n, (prefixes, old) in self.levels.items()}
         self.count = count
 
     def encode(self, x: np.ndarray) -> np.ndarray:
-        """The tokens' numbers, -1 for one that is not in the pool."""
+        """The tokens' numbers, -1 or their count for one that is not in the pool."""
         if self.words is not None:
-            found = map(self.words.get, x.ravel().tolist(), itertools.repeat(-1))
-            return np.fromiter(found, np.int64, x.size).reshape(x.shape)
+            last = self.size if self.size < 1 << 8 else -1
+            found = map(self.words.get, x.ravel().tolist(), itertools.repeat(last))
+            if last < 0:
+                return np.fromiter(found, np.int64, x.size).reshape(x.shape)
+            return np.frombuffer(bytes(found), np.uint8).reshape(x.shape)
         x = x.astype(np.int64, copy=False)
         if self.dense is None:
             return _rank(self.vocabulary, x, np.ones(x.shape, bool))
-        low, high = self.vocabulary[0], self.vocabulary[-1]
-        return self.dense.take(np.clip(x, low - 1, high + 1) - (low - 1))
+        return self.dense.take(x - (self.vocabulary[0] - 1), mode="clip")
 
-    def found(self, codes: np.ndarray, max_skip: int) -> np.ndarray:
-        """Every n-gram in `codes` [rows, C], with up to `max_skip` tokens between: `row * count + n-gram`."""
+    @functools.cached_property
+    def tokens(self) -> dict[int, dict[Any, int]]:
+        """By length: the number of each n-gram, a token or a tuple of them."""
+        made, at = {}, 0
+        for n, (start, end) in enumerate(zip(self.bounds, self.bounds[1:], strict=False), 1):
+            held = self.pool[start:end]
+            grams = held if n == 1 else zip(*(held[i::n] for i in range(n)), strict=True)
+            numbers = self.numbers[at:(at := at + (end - start) // n)].tolist()
+            if n in self.levels:
+                made[n] = dict(zip(grams, numbers, strict=True))
+        return made
+
+    def few(self, rows: list[list[Any]], max_skip: int) -> np.ndarray:
+        """As `found`, of tokens one by one."""
+        found: list[int] = []
+        starts = range(0, len(rows) * self.count or len(rows), self.count or 1)
+        for n, known in self.tokens.items():
+            get = known.get
+            if n == 1:
+                found += [start + number for start, row in zip(starts, rows, strict=True)
+                          for number in map(get, row) if number is not None]
+                continue
+            for start, row in zip(starts, rows, strict=True):
+                for step in range(1, min(max_skip + 1, (len(row) - 1) // (n - 1)) + 1):
+                    grams = zip(*(row[j * step:] for j in range(n)), strict=False)
+                    found += [start + number for number in map(get, grams) if number is not None]
+        return np.array(found, np.int64)
+
+    def found(self, codes: np.ndarray, max_skip: int, spare: int = 0) -> np.ndarray:
+        """Every n-gram in `codes` [rows, C], with up to `max_skip` tokens between: `row * count + n-gram`.
+        With one number to `spare`, that behind all others is what is no n-gram of the pool."""
         found = [np.zeros(0, np.int64)]
-        starts = np.arange(len(codes))[:, None] * self.count
-        length = codes.shape[1]
+        starts = np.arange(len(codes))[:, None] * (self.count + spare)
+        length, missing = codes.shape[1], self.count if spare else -1
         for n, (prefixes, numbers) in self.levels.items():
             if not len(numbers):
                 continue
             if n == 1:
-                ranks = np.full(self.size + 1, -1)
+                ranks = np.full(self.size + 1, missing)
                 ranks[prefixes[0]] = numbers
                 gram = ranks.take(codes)
-                found.append((starts + gram)[gram >= 0])
+                found.append((starts + gram).ravel() if spare else (starts + gram)[gram >= 0])
                 continue
             for step in range(1, min(max_skip + 1, (length - 1) // (n - 1)) + 1):
                 width = length - (n - 1) * step
                 rank = np.zeros((len(codes), max(width, 0)), np.int64)
                 for j, keys in enumerate(prefixes):
                     token = codes[:, j * step:j * step + width]
-                    rank = _rank(keys, rank * self.size + token, (rank >= 0) & (token >= 0))
-                found.append((starts + numbers.take(rank))[rank >= 0])
-        return np.concatenate(found)
+                    valid = (rank >= 0) & (token >= 0) & (token < self.size)
+                    rank = _rank(keys, rank * self.size + token, valid)
+                gram = np.where(rank >= 0, numbers.take(rank), missing)
+                found.append((starts + gram).ravel() if spare else (starts + gram)[gram >= 0])
+        return np.concatenate(found) if len(found) > 2 else found[-1]
 
 
 def _rank(keys: np.ndarray, values: np.ndarray, valid: np.ndarray) -> np.ndarray:
@@ -246,15 +318,23 @@ def TfIdfVectorizer(x, *, mode: str, max_skip_count: int, grams: Grams, columns:
         raise ValueError(f"Input shape must have either [C] or [B,C] dimensions, found {list(x.shape)}")
     if (x.dtype.kind == "O") != (grams.words is not None):
         raise TypeError(f"the pool does not hold tokens of the input's type {x.dtype}")
-    rows = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(x.shape if x.ndim == 2 else (1, 0))
-    out = np.zeros(bounded((len(rows), width), np.dtype(np.float32)), np.float32)
-    found, each = grams.found(grams.encode(rows), max_skip_count), max(grams.count, 1)
-    if columns is None and out.size <= _OFTEN * len(found):
-        counts = np.bincount(found, minlength=out.size).reshape(out.shape)
-        out = _weighted(counts, mode, scale)
+    rows = x if x.ndim == 2 else x[None]
+    shape = len(rows), width
+    if 4 * len(rows) * width > HARMLESS:
+        bounded(shape, np.dtype(np.float32))
+    if x.size > _FEW and columns is None and len(rows) * width <= _DENSELY * x.size:
+        found = grams.found(grams.encode(rows), max_skip_count, 1)
+        counts = np.bincount(found, minlength=len(rows) * (width + 1)).reshape(len(rows), width + 1)
+        out = _weighted(counts[:, :width], mode, scale)
+        return out if x.ndim == 2 else out[0]
+    found = grams.few(rows.tolist(), max_skip_count) if x.size <= _FEW else (
+        grams.found(grams.encode(rows), max_skip_count))
+    if columns is None and len(rows) * width <= _OFTEN * len(found):
+        out = _weighted(np.bincount(found, minlength=len(rows) * width).reshape(shape), mode, scale)
     else:
+        out = np.zeros(shape, np.float32)
         seen, counts = np.unique(found, return_counts=True)
-        row, gram = np.divmod(seen, each)
+        row, gram = np.divmod(seen, max(grams.count, 1))
         amount = _weighted(counts, mode, scale[gram])
         np.add.at(out, (row, gram if columns is None else columns[gram]), amount)
     return out if x.ndim == 2 else out[0]
