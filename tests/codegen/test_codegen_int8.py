@@ -85,10 +85,12 @@ def test_products(machine: Machine, seed: int, m: int, n: int, k: int, signs: tu
     za, zb = (int(rng.integers(0, 200)) - 100 * signs[0], bytes_of(rng, b.dtype, n)) if zeros else (0, None)
     wide = np.full((m, run + gap), 77, a.dtype)
     wide[:, :k] = a
-    wide = native.guarded(wide.reshape(-1)[:(m - 1) * (run + gap) + run])
+    wide = wide.reshape(-1)[:(m - 1) * (run + gap) + run]
+    wide = native.guarded(wide.astype(np.int16) if products.widened(machine, how) else wide)
+    step = (run + gap) * wide.itemsize
     packed = products.pack(b[None], zb, how)
     parts = packed.shape[1]
-    plan = products.plan(machine, how, 1, m, n, parts, run, run + gap, signs[0], True)
+    plan = products.plan(machine, how, 1, m, n, parts, run, step, signs[0], True)
     start = plan.start(products.sums(b[None], zb), np.arange(n), za)
     tree = [None, requantized(1), requantized(2)][kind]
     scale = (rng.random(n) / 500).astype(np.float32)
@@ -99,7 +101,7 @@ def test_products(machine: Machine, seed: int, m: int, n: int, k: int, signs: tu
     items = plan.items
     cuts = tuple(sorted({int(rng.integers(0, items + 1)) for _ in range(split)}))
     native.run(plan.spec(tree, operands), wide, packed, start, out,
-               np.zeros(parts, np.int64), parts, run, run + gap, 0, m, n, m, m, 0, 0, n,
+               np.zeros(parts, np.int64), parts, run, step, 0, m, n, m, m, 0, 0, n,
                *plan.cells(), *sides, items=items, scratch=plan.scratch, machine=machine, splits=cuts)
     low = 0 if zb is None else zb.astype(np.int64)
     sums = (a.astype(np.int64) - za) @ (b.astype(np.int64) - low) + np.arange(n)
