@@ -1,12 +1,12 @@
 """Products of bytes C = tree(A·B), sums exact in int32: the kernels, how B is packed, how work is divided.
 
-In: A, int8 or uint8, or int16 that hold them where the machine reads these (`widened`), as *lines* of positions: position p of a line starts `step` bytes behind the one before,
-and its row of K is, for each tap, `run` elements at an offset from there. A matrix is a line of rows with one
-tap; a convolution of an image with margins is a line of all its pixels, in which those between the end of one
-output row and the begin of the next are dropped. B is int8 or uint8 less a zero point, packed by `pack` or,
-where it is computed, by `int8.pack`; lines may have one each. Out: leaf 0 of the tree is the sum plus `start`
-(int32, one per column); int32 is stored without a tree. The results do not depend on how the work is divided,
-nor on the machine.
+In: A, int8 or uint8, or int16 that hold them where the machine reads these (`widened`), as *lines* of
+positions: position p of a line starts `step` bytes behind the one before, and its row of K is, for each tap,
+`run` elements at an offset from there. A matrix is a line of rows with one tap; a convolution of an image
+with margins is a line of all its pixels, in which those between the end of one output row and the begin of
+the next are dropped. B is int8 or uint8 less a zero point, packed by `pack` or, where it is computed, by
+`int8.pack`; lines may have one each. Out: leaf 0 of the tree is the sum plus `start` (int32, one per column);
+int32 is stored without a tree. The results do not depend on how the work is divided, nor on the machine.
 """
 
 from __future__ import annotations
@@ -205,10 +205,11 @@ def plan(machine: Machine, how: Packing, lines: int, length: int, n: int, taps: 
     more = 64 if kind == "amx" else 0
     if kind == "ime":
         more = spacemit.scratch(machine) + per_rows * height * taps * run
-    return ProductPlan(how, kind, signed and not wide, 0 if kind == "amx" else mine.offset(signed), cols, heights,
-                run % (UNROLL * mine.group) == 0, flat, n % how.width != 0, fetch, tiles, tall, per_rows,
-                row_blocks, per_cols, col_blocks, items, max(1, -(-SPLIT * items // max(work, 1))),
-                4 * how.width * height + more)
+    offset = 0 if kind == "amx" else mine.offset(signed)
+    unrolled = run % (UNROLL * mine.group) == 0
+    return ProductPlan(how, kind, signed and not wide, offset, cols, heights, unrolled, flat,
+                       n % how.width != 0, fetch, tiles, tall, per_rows, row_blocks, per_cols, col_blocks, items,
+                       max(1, -(-SPLIT * items // max(work, 1))), 4 * how.width * height + more)
 
 
 @template(CELLS)

@@ -1,7 +1,9 @@
 """The inner step of products of bytes, per kind of machine: sums of int32 += bytes of A times bytes of B.
 
-In: addresses of rows of A, any int8 or uint8, or for `WIDENED` int16 that hold them, and of a panel of B (int8), in which the `group` bytes of K that a lane multiplies at once are adjacent. Out: vectors of int32, exact but for a constant times B's column
-sums where the machine multiplies only one sign of A (`Unit.offset`).
+In: addresses of rows of A, any int8 or uint8, or for `WIDENED` int16 that hold them, and of a panel of B
+(int8), in which the `group` bytes of K that a lane multiplies at once are adjacent. Out: vectors of int32,
+exact but for a constant times B's column sums where the machine multiplies only one sign of A
+(`Unit.offset`).
 """
 
 from __future__ import annotations
