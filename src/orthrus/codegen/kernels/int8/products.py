@@ -208,8 +208,8 @@ def plan(machine: Machine, how: Packing, lines: int, length: int, n: int, taps: 
     offset = 0 if kind == "amx" else mine.offset(signed)
     unrolled = run % (UNROLL * mine.group) == 0
     return ProductPlan(how, kind, signed and not wide, offset, cols, heights, unrolled, flat,
-                       n % how.width != 0, fetch, tiles, tall, per_rows, row_blocks, per_cols, col_blocks, items,
-                       max(1, -(-SPLIT * items // max(work, 1))), 4 * how.width * height + more)
+                       n % how.width != 0, fetch, tiles, tall, per_rows, row_blocks, per_cols, col_blocks,
+                       items, max(1, -(-SPLIT * items // max(work, 1))), 4 * how.width * height + more)
 
 
 @template(CELLS)
