@@ -333,7 +333,8 @@ def test_interpolates_along_any_axes(data: Any) -> None:
 
 
 @draws(60)
-@given(st.tuples(st.integers(1, 3), st.sampled_from((1, 2, 5, 9)), st.sampled_from((1, 3, 8, 28, 31, 64, 140))),
+@given(st.tuples(st.integers(1, 3), st.sampled_from((1, 2, 5, 9)),
+                 st.sampled_from((1, 3, 8, 28, 31, 64, 140))),
        st.tuples(*[st.sampled_from((1, 2, 3, 20, 0.5, 1.5, 0.7, 1.3))] * 2), st.sampled_from((1, 2, 3, 80)),
        st.sampled_from(("floor", "ceil", "round_prefer_ceil")), st.sampled_from(("asymmetric", "half_pixel")),
        st.sampled_from(("float16", "uint8", "float32", "int64")), st.sampled_from((None, AVX2, SSE2)))

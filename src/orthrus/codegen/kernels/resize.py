@@ -348,7 +348,7 @@ def resize_nearest(f: Body, out: V, x: V, length: V, wide: V, apart: V, *, size:
         f.loop(i, length, made, [j], some)
 
     def vectors(rows: Sequence[V], source: V, picks: Picks, lanes: int, i: V, j: V) -> tuple[V, V]:
-        """As many vectors of `lanes` as the row has from element `i` on, which reads `j`; where it goes on."""
+        """As many vectors of `lanes` as the row has from element `i` on, which reads `j`; where it ends."""
         made = len(picks.offsets)
 
         def whole(i: V, j: V) -> V:
