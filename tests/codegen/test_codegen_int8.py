@@ -19,7 +19,7 @@ import graphs  # noqa: E402
 
 import orthrus  # noqa: E402
 from orthrus.codegen.kernels import rnn  # noqa: E402
-from orthrus.codegen.kernels.int8 import pack, products, table  # noqa: E402
+from orthrus.codegen.kernels.int8 import few, pack, products, table  # noqa: E402
 from orthrus.codegen.kernels.int8.step import lanes_of  # noqa: E402
 from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.machines.machine import (  # noqa: E402
@@ -107,6 +107,31 @@ def test_products(machine: Machine, seed: int, m: int, n: int, k: int, signs: tu
     sums = (a.astype(np.int64) - za) @ (b.astype(np.int64) - low) + np.arange(n)
     wanted = sums if tree is None else expected(sums, scale, more if kind > 1 else None)
     np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("machine", [m for m in RUNNABLE if not m.has("avx512vnni")])
+@QUICK
+@given(seed=st.integers(0, 2**32), m=st.integers(1, few.MOST), n=st.sampled_from((0, 1, 7, 30, 500, 1100)),
+       k=st.integers(1, 70), signs=st.tuples(st.booleans(), st.booleans()), pointed=st.booleans(),
+       gap=st.integers(0, 9))
+def test_few_rows(machine: Machine, seed: int, m: int, n: int, k: int, signs: tuple[bool, bool],
+                  pointed: bool, gap: int) -> None:
+    """A matrix of bytes where it lies, at every number of columns that is worth it."""
+    rng = np.random.default_rng(seed)
+    n += 2 * machine.lanes()
+    a = (bytes_of(rng, np.int8 if signs[0] else np.uint8, m, k).astype(np.int16)
+         - int(rng.integers(-128, 256))).astype(np.int16)
+    b = bytes_of(rng, np.int8 if signs[1] else np.uint8, k, n)
+    zero = bytes_of(rng, b.dtype, 1)
+    wide = np.full((k, n + gap), 77, b.dtype)
+    wide[:, :n] = b
+    wide = native.guarded(wide.reshape(-1)[:(k - 1) * (n + gap) + n])
+    out = native.guarded(np.full((m, n), 99, np.int32))
+    spec, items, _, scratch = few.plan(machine, m, n, k, not signs[1], pointed)
+    native.run(spec, native.guarded(a), wide, zero, out, n, k, n + gap, n, items=items, scratch=scratch,
+               machine=machine, splits=(items // 2,))
+    low = zero.astype(np.int64) if pointed else 0
+    np.testing.assert_array_equal(out, a.astype(np.int64) @ (b.astype(np.int64) - low))
 
 
 @pytest.mark.parametrize("features", [(), ("dotprod",)])
