@@ -243,6 +243,11 @@ def _beside(tree: Expr) -> int:
     return 4 if tree.size() <= _FEW and chains(tree) else 2
 
 
+def side_by_side(machine: Machine, tree: Expr) -> bool:
+    """Whether more than two vectors of a tree are computed side by side."""
+    return _waits(machine) and _beside(tree) > 2
+
+
 def _waits(machine: Machine) -> bool:
     """Whether vectors have to be computed side by side, so that no operation waits for the one before it:
     machines of few registers, whose compiler writes one vector after the other, look ahead by some 60."""
