@@ -113,9 +113,10 @@ def int8_few(f: Body, a: V, b: V, zero: V, out: V, n: V, k: V, row: V, out_row: 
             kept, to = f.gep(f.scratch, (c - begin) * every, I32), f.gep(out, f.fast_min(c, n - wide), I32)
             for r in range(every):
                 for j in range(0, wide, both):
-                    two = [f.load(sums, kept, r * wide + j + half * lanes, 4 * lanes) for half in (0, 1)]
+                    first, second = (f.load(sums, kept, r * wide + j + half * lanes, 4 * lanes)
+                                     for half in (0, 1))
                     for half in (0, 1):
-                        f.store(f.shuffle(*two, order[half * lanes:half * lanes + lanes]),
+                        f.store(f.shuffle(first, second, order[half * lanes:half * lanes + lanes]),
                                 f.gep(to, out_row * r, I32), j + half * lanes)
         f.loop(begin, end, wide, [], columns)
     f.loop(f.lo, f.hi, 1, [], item)

@@ -120,8 +120,8 @@ def multiplied(f: Body, total: V, x: V, b: V) -> V:
     if f.machine.arch != "x86_64":
         for odd in (0, 1):
             lanes = range(odd, 2 * total.lanes, 2)
-            each = (f.cast(f.shuffle(v, None, lanes), I32) for v in (x, b))
-            total = f.fma(*each, total)
+            one, other = (f.cast(f.shuffle(v, None, lanes), I32) for v in (x, b))
+            total = total + one * other
         return total
     name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[total.lanes]
     total = total + f.intrinsic(f"x86.{name}", total.ty, x, b)
