@@ -153,7 +153,8 @@ def test_other_kernels_assemble_elsewhere(target: Machine) -> None:
     squashed = tuple(Expr(name, (Expr.leaf(0, "float32"),), "float32")
                      for name in ("sigmoid", "tanh", "tanh"))
     layer = rnn.plan(target, "LSTM", 9, 2, coded=True).spec(squashed, 0.0, False, False, False, True)
-    for spec, wanted in ((packed, ""), (table.bytes_by_table(), "tbl" if target.arch == "aarch64" else ""),
+    rows = few.plan(target, 5, 70, 40, True, True)[0]
+    for spec, wanted in ((packed, ""), (rows, ""), (table.bytes_by_table(), "tbl" if target.arch == "aarch64" else ""),
                          (layer, "sdot" if "dotprod" in target.features else "")):
         text = assemble(spec.text(target), target, True)
         assert isinstance(text, str) and wanted in text
