@@ -19,7 +19,7 @@ import graphs  # noqa: E402
 
 import orthrus  # noqa: E402
 from orthrus.codegen.kernels import rnn  # noqa: E402
-from orthrus.codegen.kernels.int8 import pack, products, table  # noqa: E402
+from orthrus.codegen.kernels.int8 import few, pack, products, table  # noqa: E402
 from orthrus.codegen.kernels.int8.step import lanes_of  # noqa: E402
 from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.machines.machine import (  # noqa: E402
@@ -85,10 +85,12 @@ def test_products(machine: Machine, seed: int, m: int, n: int, k: int, signs: tu
     za, zb = (int(rng.integers(0, 200)) - 100 * signs[0], bytes_of(rng, b.dtype, n)) if zeros else (0, None)
     wide = np.full((m, run + gap), 77, a.dtype)
     wide[:, :k] = a
-    wide = native.guarded(wide.reshape(-1)[:(m - 1) * (run + gap) + run])
+    wide = wide.reshape(-1)[:(m - 1) * (run + gap) + run]
+    wide = native.guarded(wide.astype(np.int16) if products.widened(machine, how) else wide)
+    step = (run + gap) * wide.itemsize
     packed = products.pack(b[None], zb, how)
     parts = packed.shape[1]
-    plan = products.plan(machine, how, 1, m, n, parts, run, run + gap, signs[0], True)
+    plan = products.plan(machine, how, 1, m, n, parts, run, step, signs[0], True)
     start = plan.start(products.sums(b[None], zb), np.arange(n), za)
     tree = [None, requantized(1), requantized(2)][kind]
     scale = (rng.random(n) / 500).astype(np.float32)
@@ -99,12 +101,37 @@ def test_products(machine: Machine, seed: int, m: int, n: int, k: int, signs: tu
     items = plan.items
     cuts = tuple(sorted({int(rng.integers(0, items + 1)) for _ in range(split)}))
     native.run(plan.spec(tree, operands), wide, packed, start, out,
-               np.zeros(parts, np.int64), parts, run, run + gap, 0, m, n, m, m, 0, 0, n,
+               np.zeros(parts, np.int64), parts, run, step, 0, m, n, m, m, 0, 0, n,
                *plan.cells(), *sides, items=items, scratch=plan.scratch, machine=machine, splits=cuts)
     low = 0 if zb is None else zb.astype(np.int64)
     sums = (a.astype(np.int64) - za) @ (b.astype(np.int64) - low) + np.arange(n)
     wanted = sums if tree is None else expected(sums, scale, more if kind > 1 else None)
     np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("machine", [m for m in RUNNABLE if not m.has("avx512vnni")])
+@QUICK
+@given(seed=st.integers(0, 2**32), m=st.integers(1, few.MOST), n=st.sampled_from((0, 1, 7, 30, 500, 1100)),
+       k=st.integers(1, 70), signs=st.tuples(st.booleans(), st.booleans()), pointed=st.booleans(),
+       gap=st.integers(0, 9))
+def test_few_rows(machine: Machine, seed: int, m: int, n: int, k: int, signs: tuple[bool, bool],
+                  pointed: bool, gap: int) -> None:
+    """A matrix of bytes where it lies, at every number of columns that is worth it."""
+    rng = np.random.default_rng(seed)
+    n += 2 * machine.lanes()
+    a = (bytes_of(rng, np.int8 if signs[0] else np.uint8, m, k).astype(np.int16)
+         - int(rng.integers(-128, 256))).astype(np.int16)
+    b = bytes_of(rng, np.int8 if signs[1] else np.uint8, k, n)
+    zero = bytes_of(rng, b.dtype, 1)
+    wide = np.full((k, n + gap), 77, b.dtype)
+    wide[:, :n] = b
+    wide = native.guarded(wide.reshape(-1)[:(k - 1) * (n + gap) + n])
+    out = native.guarded(np.full((m, n), 99, np.int32))
+    spec, items, _, scratch = few.plan(machine, m, n, k, not signs[1], pointed)
+    native.run(spec, native.guarded(a), wide, zero, out, n, k, n + gap, n, items=items, scratch=scratch,
+               machine=machine, splits=(items // 2,))
+    low = zero.astype(np.int64) if pointed else 0
+    np.testing.assert_array_equal(out, a.astype(np.int64) @ (b.astype(np.int64) - low))
 
 
 @pytest.mark.parametrize("features", [(), ("dotprod",)])
@@ -126,7 +153,8 @@ def test_other_kernels_assemble_elsewhere(target: Machine) -> None:
     squashed = tuple(Expr(name, (Expr.leaf(0, "float32"),), "float32")
                      for name in ("sigmoid", "tanh", "tanh"))
     layer = rnn.plan(target, "LSTM", 9, 2, coded=True).spec(squashed, 0.0, False, False, False, True)
-    for spec, wanted in ((packed, ""), (table.bytes_by_table(), "tbl" if target.arch == "aarch64" else ""),
+    rows = few.plan(target, 5, 70, 40, True, True)[0]
+    for spec, wanted in ((packed, ""), (rows, ""), (table.bytes_by_table(), "tbl" if target.arch == "aarch64" else ""),
                          (layer, "sdot" if "dotprod" in target.features else "")):
         text = assemble(spec.text(target), target, True)
         assert isinstance(text, str) and wanted in text

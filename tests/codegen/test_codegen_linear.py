@@ -52,7 +52,7 @@ SHAPES = st.sampled_from([(1, 4), (3, 1), (7, 30), (40, 5), (6,), (1,)])
 
 
 @given(seed=st.integers(0, 99), shape=SHAPES, dtype=DTYPES, one=st.booleans(),
-       norm=st.sampled_from(["L1", "L2"]))
+       norm=st.sampled_from(["L1", "L2", "MAX"]))
 @draws(25)
 def test_scaled_and_normalized(seed: int, shape: tuple[int, ...], dtype: str, one: bool, norm: str) -> None:
     count = 1 if one else shape[-1]

@@ -197,11 +197,12 @@ def test_other_machines_assemble(machine: Machine, strides: tuple[tuple[int, ...
 
 
 @pytest.mark.parametrize(("dtype", "op", "whole"), [("int8", "neg", "32 x i8"), ("int16", "neg", "16 x i16"),
-                                                    ("float32", "tanh", "16 x float"),
+                                                    ("float32", "tanh", "32 x float"),
+                                                    ("float32", "sin", "16 x float"),
                                                     ("float64", "tanh", "8 x double")])
 def test_vectors_are_as_wide_as_the_types(dtype: str, op: str, whole: str) -> None:
-    """Whole registers of what a tree computes in; of float32 two, of float64 too: one vector's operations do
-    not wait for each other while there are another's."""
+    """Whole registers of what a tree computes in; of float32 two, or four of chains, of float64 two: one
+    vector's operations do not wait for each other while there are another's."""
     tree = Expr(op, (Expr.leaf(0, dtype),), dtype)
     text = loops.loop(tree=tree, dtypes=(dtype,), kinds=(1, 1), outer=0, middle=False, cut=True).text(AVX2)
     widest = max(int(line.split("<")[1].split()[0]) for line in text.splitlines() if " store <" in line)

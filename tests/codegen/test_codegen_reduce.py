@@ -101,6 +101,31 @@ def test_any_layout(case: tuple, kind: str, dtype: str, machine: Machine, nan: b
     assert (away <= tolerance * np.nan_to_num(np.maximum(scale, np.abs(want)))).all()
 
 
+@draws(80)
+@given(cases(), st.sampled_from(("sum", "max", "min")),
+       st.sampled_from(("float32", "float64", "float16", "int32", "int64")), st.sampled_from(MACHINES))
+def test_chains_of_any_layout(case: tuple, kind: str, dtype: str, machine: Machine) -> None:
+    """Exponentials of what lies below a number that each result has."""
+    shape, axes, order, pad, seed = case
+    rng = np.random.default_rng(seed)
+    work = "float64" if dtype in ("float64", "int32", "int64") else "float32"
+    x = laid((rng.normal(size=shape) * 4).astype(dtype), order, pad)
+    short = tuple(1 if a in axes else d for a, d in enumerate(shape))
+    top = laid((rng.normal(size=short) * 2).astype(work), order, pad)
+    y = laid(np.zeros(short, work), order, pad and pad + 1)
+    walk = reduce.plan(machine, shape, axes, [steps(x), steps(top, axes), steps(y, axes)], 2, BYTES[work])
+    if walk is None:
+        return
+    below = Expr("sub", (Expr.leaf(0, dtype).cast(work), Expr.leaf(1, work)), work)
+    spec = reduce.reduce_axes(form=walk.form, kind=kind, reads=(
+        (dtype, walk.units[0]), (work, walk.units[1])), tree=Expr("exp", (below,), work), operands=(),
+        out=work, after=None)
+    native.run(spec, *walk.cells([x, top, y]), items=walk.items, machine=machine, splits=(walk.items // 2,))
+    every = np.exp(x.astype(np.float64) - top)
+    want = {"sum": every.sum, "max": every.max, "min": every.min}[kind](axes, keepdims=True)
+    np.testing.assert_allclose(y, want, rtol=1e-12 if work == "float64" else 2e-6)
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("along", (False, True))
 def test_long_sums_are_as_accurate_as_pairwise(machine: Machine, along: bool) -> None:

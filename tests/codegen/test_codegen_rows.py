@@ -23,7 +23,7 @@ LEAF = Expr.leaf(0, "float32")
 DTYPES = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16),
           "bfloat16": np.dtype(ml_dtypes.bfloat16), "float64": np.dtype(np.float64)}
 TOLERANCE = {"float32": 3e-6, "float16": 2e-3, "bfloat16": 1.6e-2, "float64": 1e-13}
-KINDS = ("softmax", "log", "largest", "layer", "rms", "deviation", "l1", "l2")
+KINDS = ("softmax", "log", "largest", "layer", "rms", "deviation", "l1", "l2", "max")
 
 
 def steps(array: np.ndarray) -> tuple[int, ...]:
@@ -66,6 +66,9 @@ def normalized(x: np.ndarray, axes: tuple[int, ...], kind: str, epsilon: float) 
         size = (np.abs(x) if kind == "l1" else x * x).sum(axes, keepdims=True)
         size = size if kind == "l1" else np.sqrt(size)
         return np.where(size == 0, 0, x / np.where(size == 0, 1, size))
+    if kind == "max":
+        size = x.max(axes, keepdims=True)
+        return x / np.where(size == 0, 1, size)
     centred = x if kind == "rms" else x - x.mean(axes, keepdims=True)
     power = (centred * centred).mean(axes, keepdims=True)
     return centred / (np.sqrt(power) + epsilon if kind == "deviation" else np.sqrt(power + epsilon))

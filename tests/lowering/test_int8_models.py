@@ -65,7 +65,7 @@ def parts_of(s: orthrus.InferenceSession) -> list[Native]:
     return [step.kernel.run for step in s._sess._engine.program.calls if isinstance(step.kernel.run, Native)]
 
 
-def run(made: onnx.ModelProto, feeds: dict[str, np.ndarray], wanted: str | None = "int8",
+def run(made: onnx.ModelProto, feeds: dict[str, np.ndarray], wanted: str | tuple[str, ...] | None = "int8",
         level: str = "ORT_ENABLE_ALL") -> list[np.ndarray]:
     """The outputs; some kernel has to be named `wanted`..., and no node is left to numpy."""
     options = orthrus.SessionOptions()

@@ -51,11 +51,6 @@ def imputer(rng: Rng) -> Made:
         "imputed_value_floats": plain(rng, many).tolist(), "replaced_value_float": old}, 1
 
 
-def normalizer(rng: Rng) -> Made:
-    x = rng.integers(-4, 5, (rows(rng), 5)) if rng.integers(2) else plain(rng, rows(rng), 5)
-    return "Normalizer", ML, [x], {}, {"norm": "MAX"}, 1
-
-
 def vectorizer(rng: Rng) -> Made:
     n, widths = rows(rng), rng.integers(1, 5, 3).tolist()
     fed = [rng.integers(0, 9, (n, w)) if i else numbers(rng, n, w) for i, w in enumerate(widths)]
@@ -139,7 +134,7 @@ def classifier(rng: Rng) -> Made:
         "classlabels_ints": rng.permutation(np.arange(classes) * 3).tolist()}, 2
 
 
-CASES = {each.__name__: each for each in (expand_dims, imputer, normalizer, vectorizer, one_hot, labels,
+CASES = {each.__name__: each for each in (expand_dims, imputer, vectorizer, one_hot, labels,
                                           affine, distances, regressor, classifier)}
 CASES |= {"likelihood": loss("NegativeLogLikelihoodLoss"), "entropy": loss("SoftmaxCrossEntropyLoss")}
 
@@ -147,7 +142,6 @@ CASES |= {"likelihood": loss("NegativeLogLikelihoodLoss"), "entropy": loss("Soft
 SPARED: dict[str, Made] = {
     "expand_dims": ("ExpandDims", MS, [np.ones(3, np.float32), np.array(0, np.int32)], {}, {}, 1),
     "imputer": ("Imputer", ML, [np.ones((1, 2, 3), np.float32)], {}, {"imputed_value_floats": [1.0]}, 1),
-    "normalizer": ("Normalizer", ML, [np.ones((2, 0), np.float32)], {}, {"norm": "MAX"}, 1),
     "vectorizer": ("FeatureVectorizer", ML, [np.ones((2, 3), np.float32)], {}, {"inputdimensions": [2]}, 1),
     "one_hot": ("OneHotEncoder", ML, [np.ones(2, np.int64)], {}, {"cats_int64s": [1, 2], "zeros": 0}, 1),
     "labels": ("LabelEncoder", ML, [np.ones(2, np.int64)], {}, {"keys_int64s": [1, 1 << 20],

@@ -154,7 +154,8 @@ def loop(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], kinds: tuple[i
     if tree.op == "leaf" or joined == 1 and STRIDED not in kinds:
         wide = max(lanes, own)
     if own == lanes and tree.op != "leaf" and STRIDED not in kinds and _waits(f.machine):
-        wide, unroll = 2 * lanes, max(1, unroll // 2)
+        beside = _beside(tree)
+        wide, unroll = beside * lanes, max(1, unroll // beside)
 
     def read(i: int, base: V, x: V, mask: V | None, last: V | None, lanes: int) -> V:
         elem, ty = elems[i], vec(elems[i], lanes)
@@ -228,8 +229,27 @@ def _widest(tree: Expr) -> int:
     return max([BYTES[tree.dtype], *map(_widest, tree.args)])
 
 
+_CHAINS = ("exp", "exp_nonpositive", "exp2", "expm1", "log", "log2", "log1p", "sigmoid", "tanh", "erf")
+"""Functions that are chains of operations and need few registers."""
+_FEW = 12
+
+
+@functools.lru_cache(1 << 12)
+def _beside(tree: Expr) -> int:
+    """How many vectors are computed side by side where that has to be: more of trees of few operations that
+    wait long for each other."""
+    def chains(it: Expr) -> bool:
+        return it.op in _CHAINS or any(map(chains, it.args))
+    return 4 if tree.size() <= _FEW and chains(tree) else 2
+
+
+def side_by_side(machine: Machine, tree: Expr) -> bool:
+    """Whether more than two vectors of a tree are computed side by side."""
+    return _waits(machine) and _beside(tree) > 2
+
+
 def _waits(machine: Machine) -> bool:
-    """Whether two vectors have to be computed side by side, so that no operation waits for the one before it:
+    """Whether vectors have to be computed side by side, so that no operation waits for the one before it:
     machines of few registers, whose compiler writes one vector after the other, look ahead by some 60."""
     return machine.arch == "x86_64" and machine.vector <= 32
 

@@ -3,6 +3,7 @@ over a power of its neighbours' squares."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..write import vmath
@@ -21,7 +22,8 @@ def norm_rows(f: Body, *, form: RowForm, tensors: tuple[Read, ...], reads: int, 
               ) -> None:
     """Rows divided by their size: x being `tree` of the first `reads` tensors, `layer` (x - mean) /
     sqrt(variance + epsilon), `rms` x / sqrt(mean square + epsilon), `deviation` (x - mean) / (sqrt(variance)
-    + epsilon), `l1` and `l2` x over its norm, 0 where that is 0. The variance is that of the centred values.
+    + epsilon), `l1` and `l2` x over its norm, 0 where that is 0, `max` x over the largest, x where that is 0.
+    The variance is that of the centred values.
 
     The last tensor is written; with `keeps` the last but one gets x itself. Behind the tensors: epsilon, then
     where asked for addresses for each row's mean and factor (float32, one per item, not across).
@@ -35,11 +37,11 @@ def norm_rows(f: Body, *, form: RowForm, tensors: tuple[Read, ...], reads: int, 
     def row(item: V) -> None:
         centred = kind in ("layer", "deviation")
 
-        def entered(place: RowPlace) -> V:
+        def entered(place: RowPlace, other: float = 0) -> V:
             x = ends.first(place)
             if keeps:
                 place.write(out - 1, x)
-            return place.only(x, 0)
+            return place.only(x, other)
 
         middle = zero
         if centred:
@@ -54,8 +56,14 @@ def norm_rows(f: Body, *, form: RowForm, tensors: tuple[Read, ...], reads: int, 
             else:
                 x = entered(place)
             return now + f.unary("fabs", x) if kind == "l1" else f.fma(x, x, now)
-        total = rows.sweep(power, zero)
-        if kind in ("l1", "l2"):
+        def largest(place: RowPlace, now: V) -> V:
+            place.fetch(reads, out)
+            return f.maximum(now, entered(place, -math.inf))
+        if kind == "max":
+            total = rows.sweep(largest, f.const(zero.ty, -math.inf), f.maximum)
+        else:
+            total = rows.sweep(power, zero)
+        if kind in ("l1", "l2", "max"):
             factor = f.unary("sqrt", total) if kind == "l2" else total
         elif kind == "deviation":
             factor = 1 / (f.unary("sqrt", total / rows.count) + epsilon)
@@ -68,8 +76,8 @@ def norm_rows(f: Body, *, form: RowForm, tensors: tuple[Read, ...], reads: int, 
 
         def closed(place: RowPlace, now: V) -> V:
             x = ends.later(place)
-            if kind in ("l1", "l2"):
-                x = f.select(factor.eq(0), 0, x / factor)
+            if kind in ("l1", "l2", "max"):
+                x = f.select(factor.eq(0), x if kind == "max" else 0, x / factor)
             else:
                 x = (x - middle if centred and not form.held else x) * factor
             return ends.store(place, x, out)

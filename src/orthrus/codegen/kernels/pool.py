@@ -12,16 +12,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...ops.nn.geometry import Window, covered
+from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.convert import convert
 from ..write.emit import F32, I32, I64, PTR, V, vec
 from ..write.expr import LLVM, Expr
 from ..write.template import template
-from .rows import Read
+from .loops import picked
+from .rows import Read, positions
 from .sample import Block, Frame, Pixel, dot
 
 LOWEST = {"int8": -128, "uint8": 0}
 DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8")
+PLANES = ("float32", "float16", "bfloat16")
+"""Types that are pooled where rows lie together."""
+FARTHEST = 4
+"""Distance of two windows of a row up to which vectors of them are picked."""
+_WRITTEN = 8
+"""Taps that are written one after the other."""
 
 
 @template("")
@@ -139,6 +147,86 @@ def _joined(f: Body, kind: str, total: V, x: V, dtype: str) -> V:
     if kind == "l2":
         return f.fma(x, x, total)
     return total + (f.unary("fabs", x) if kind == "l1" else x)
+
+
+def planes_room(machine: Machine, width: int, wide: int, left: int, taps: int, step: int, apart: int) -> int:
+    """Elements that a row of `wide` of the input takes with its margins, for `width` windows."""
+    lanes = machine.lanes()
+    read = -(-width // lanes) * lanes * step + ((taps - 1) * apart // step + 1) * step
+    return max(read, left + -(-wide // lanes) * lanes) + lanes
+
+
+@template("out:ptr x:ptr channels:i64 rows:i64 wide:i64 width:i64 left:i64 room:i64 x_image:i64 "
+          "x_channel:i64 x_row:i64 x_tap:i64 out_image:i64 out_channel:i64 out_row:i64 begins:ptr counts:ptr")
+def pool_planes(f: Body, out: V, x: V, channels: V, rows: V, wide: V, width: V, left: V, room: V, x_image: V,
+                x_channel: V, x_row: V, x_tap: V, out_image: V, out_channel: V, out_row: V, begins: V,
+                counts: V, *, dtype: str, kind: str, down: int, taps: int, step: int, apart: int) -> None:
+    """As `pool_windows`, of two axes where the elements of a row lie together: windows of `down` rows and of
+    `taps` elements `apart` in a row, `step` from each other. An item is a row of results: its rows are made
+    one in scratch, with margins. The tables are those of the rows; `left` elements of a row's first window
+    lie before it. Behind the cells, for the average, what is divided by along each axis."""
+    lanes, elem = f.machine.lanes(), LLVM[dtype]
+    ty, read_ty = vec(F32, lanes), vec(elem, lanes)
+    least = -math.inf if kind == "max" else 0.0
+    nothing, line = f.const(ty, least), f.scratch
+    by_row, by_column = (f.arg(17, PTR), f.arg(18, PTR)) if kind == "average" else (None, None)
+    inner = "max" if kind == "max" else "sum"
+    f.loop(0, room, lanes, [], lambda i: f.store(nothing, line, f.fast_min(i, room - lanes)))
+
+    def join_rows(base: V, count: V | None) -> None:
+        def one(at: V, w: V, mask: V | None, total: V) -> V:
+            v = f.load(read_ty, at, w) if mask is None else f.load_masked(read_ty, at, w, mask, least)
+            return _joined(f, kind, total, convert(f, v, dtype, "float32"), dtype)
+
+        def vector(w: V, mask: V | None) -> None:
+            if count is None:
+                total = nothing
+                for t in range(down):
+                    total = one(f.gep(base, x_tap * t, elem) if t else base, w, mask, total)
+            else:
+                (total,) = f.loop(0, count, 1, [nothing], lambda t, total: one(
+                    f.gep(base, x_tap * t, elem), w, mask, total))
+            f.store(total, line, left + w)
+        whole = wide & -lanes
+        f.loop(0, whole, lanes, [], lambda w: vector(w, None))
+        f.when(whole < wide, lambda: vector(whole, f.mask(lanes, wide - whole)))
+
+    def windows(to: V, w: V, share: V | None, mask: V | None) -> None:
+        total, loaded = None, dict[int, list[V]]()
+        first = w * step
+        for t in range(taps):
+            far, lane = divmod(t * apart, step)
+            if far not in loaded:
+                loaded[far] = [f.load(ty, line, first + (far * step + j * lanes)) for j in range(step)]
+            v = picked(f, loaded[far], [divmod(i * step + lane, lanes) for i in range(lanes)])
+            total = v if total is None else _joined(f, inner, total, v, "float32")
+        assert total is not None
+        if share is not None and by_column is not None:
+            along = f.load(ty, by_column, w) if mask is None else f.load_masked(ty, by_column, w, mask, 1.0)
+            total = total * (1 / (along * share))
+        elif kind == "l2":
+            total = f.unary("sqrt", total)
+        made = convert(f, total, "float32", dtype)
+        if mask is None:
+            f.store(made, to, w)
+        else:
+            f.store_masked(made, to, w, mask)
+
+    def item(_: V, at: Sequence[V]) -> None:
+        image, channel, y = at
+        base = image * x_image + channel * x_channel + f.cast(f.load(I32, begins, y), I64) * x_row
+        base = f.gep(x, base, elem)
+        count = f.cast(f.load(I32, counts, y), I64)
+        if down <= _WRITTEN:
+            f.when(count.eq(down), lambda: join_rows(base, None), lambda: join_rows(base, count))
+        else:
+            join_rows(base, count)
+        to = f.gep(out, image * out_image + channel * out_channel + y * out_row, elem)
+        share = None if by_row is None else f.splat(f.load(F32, by_row, y), lanes)
+        whole = width & -lanes
+        f.loop(0, whole, lanes, [], lambda w: windows(to, w, share, None))
+        f.when(whole < width, lambda: windows(to, whole, share, f.mask(lanes, width - whole)))
+    positions(f, [channels, rows], item)
 
 
 def tables(size: int, kernel: int, stride: int, dilation: int, begin: int, out: int

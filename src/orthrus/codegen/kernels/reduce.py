@@ -19,6 +19,7 @@ from ..write.convert import convert
 from ..write.emit import F32, I32, I64, PTR, V, vec
 from ..write.expr import BYTES, LLVM, Expr, emit
 from ..write.template import template
+from .loops import side_by_side
 from .rows import Read, cell_of, closed, merged, positions
 
 RUN = 16
@@ -237,6 +238,8 @@ def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...]
     kinds = [*reads, *operands, (out, int(across))]
     iota = f.const(vec(I32, lanes), list(range(lanes)))
     step, count = 1 if across else lanes, len(fold.start)
+    beside = min(width if across else chains, 16 // BYTES[dtype])
+    together = beside > 1 and count == 1 and not form.ragged and side_by_side(f.machine, tree)
     begin = [s for _ in range(width) for s in fold.start]
 
     def split(flat: Sequence[V], each: int) -> list[list[V]]:
@@ -278,13 +281,33 @@ def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...]
                 out += made
             return out
 
+        def taken_together(bases: Sequence[V], i: V, now: Sequence[V]) -> list[V]:
+            """As `taken`, of neighbouring vectors whose trees are computed side by side."""
+            made, wide = list[V](), lanes * beside
+            for first in range(0, len(now), beside):
+                given = []
+                for b, (name, unit), t in zip(bases, reads, tensors, strict=False):
+                    at = i * t[3] if across else i
+                    given.append(f.load(vec(LLVM[name], wide), b, at + first * lanes) if unit else
+                                 f.splat(f.load(LLVM[name], b, at if across else 0), wide))
+                x = emit(f, tree, given)
+                made += [fold.step([one], f.shuffle(x, None, range(w * lanes, (w + 1) * lanes)), i)[0]
+                         for w, one in enumerate(now[first:first + beside])]
+            return made
+
+        def taken_chains(bases: Sequence[V], i: V, now: Sequence[V]) -> list[V]:
+            if together and not across:
+                return taken_together(bases, i, now)
+            def one(at: V, state: Sequence[V]) -> list[V]:
+                return taken_together(bases, at, state) if together else taken(bases, at, state, None)
+            return [v for c, state in enumerate(split(now, len(begin))) for v in one(i + c * step, state)]
+
         def run(bases: Sequence[V], total: Sequence[V]) -> list[V]:
             def part(at: V, *now: V) -> list[V]:
                 end = f.minimum(at + RUN * chains * step, length)
                 whole = at + ((end - at) & -(chains * step))
-                state = f.loop(at, whole, chains * step, begin * chains, lambda i, *s: [
-                    v for c, one in enumerate(split(s, len(begin)))
-                    for v in taken(bases, i + c * step, one, None)])
+                state = f.loop(at, whole, chains * step, begin * chains,
+                               lambda i, *s: taken_chains(bases, i, s))
                 rest = f.loop(whole, end, step, state[:len(begin)], lambda i, *s: taken(
                     bases, i, s, None if across else f.mask(lanes, f.minimum(end - i, lanes))))
                 parts = [rest, *split(state, len(begin))[1:]]

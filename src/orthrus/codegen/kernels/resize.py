@@ -34,6 +34,8 @@ _COPIES = 8
 """Of a row, written at once, at most."""
 GRAIN = 1 << 14
 _UNROLL = 8
+_MASKED = 4
+"""Bytes of elements from which on machines load and store vectors under masks."""
 _RAW = {1: I8, 2: I16, 4: I32, 8: I64}
 
 
@@ -186,6 +188,19 @@ class Picks:
     offsets: tuple[int, ...]
     step: int
 
+    @property
+    def read(self) -> int:
+        """Elements of the vector that is read."""
+        return 1 << self.offsets[-1].bit_length()
+
+    def order(self, lanes: int) -> list[int]:
+        """What each lane of a vector is picked from."""
+        return [*self.offsets, *[0] * (lanes - len(self.offsets))]
+
+    def fit(self, lanes: int) -> bool:
+        """Whether a vector takes two periods at least."""
+        return 2 * len(self.offsets) <= lanes and self.offsets[-1] + self.step < lanes
+
     def spread(self, lanes: int) -> Picks:
         """As many periods as read and write at most `lanes`."""
         period = len(self.offsets)
@@ -198,9 +213,9 @@ def repeating(places: np.ndarray, lanes: int) -> Picks | None:
     for period in range(1, min(_PERIOD, len(places) - 1, lanes // 2) + 1):
         steps = places[period:] - places[:-period]
         step, offsets = int(steps[0]), tuple(places[:period].tolist())
-        if (steps == step).all() and step > 0 and list(offsets) == sorted(offsets) and (
-                offsets[-1] + step < lanes):
-            return Picks(offsets, step)
+        found = Picks(offsets, step)
+        if (steps == step).all() and step > 0 and list(offsets) == sorted(offsets) and found.fit(lanes):
+            return found
     return None
 
 
@@ -229,7 +244,7 @@ def nearest(machine: Machine, size: int, length: int, wide: int, places: np.ndar
               if p is not None]
     each = min(length, _BLOCK) if way == "copy" else length
     items = prod(axis.size for axis in outer) * (-(-length // _BLOCK) if way == "copy" else 1)
-    spec = resize_nearest(size=size, way=way, picks=None if picks is None else picks.spread(lanes),
+    spec = resize_nearest(size=size, way=way, picks=picks,
                           copies=copies, tables=tuple(axis.places is not None for axis in outer))
     return spec, cells, tables, items, max(1, GRAIN // (each * copies))
 
@@ -310,23 +325,48 @@ def resize_nearest(f: Body, out: V, x: V, length: V, wide: V, apart: V, *, size:
             one(rows, source, i + u)
 
     def picked(rows: Sequence[V], source: V) -> None:
-        """Vectors of which the next writes over what is too much; at the end under masks."""
+        """Vectors of which the next writes over what is too much; at the end shorter ones and then single
+        elements, or under masks where machines have these."""
         assert picks is not None
-        made, last = len(picks.offsets), picks.offsets[-1]
-        read = 1 << last.bit_length()
-        ty, order = vec(elem, read), [*picks.offsets, *[0] * (lanes - made)]
-
-        def whole(i: V, j: V) -> V:
-            put(f.shuffle(f.load(ty, source, j), None, order), rows, i)
-            return j + picks.step
+        i = j = f.i64(0)
+        wanted = lanes
+        while wanted == lanes or size < _MASKED and picks.fit(wanted):
+            i, j = vectors(rows, source, picks.spread(wanted), wanted, i, j)
+            wanted //= 2
+        if size < _MASKED:
+            f.loop(i, length, len(picks.offsets), [j], lambda i, j: period(rows, source, i, j))
+            return
+        most = picks.spread(lanes)
+        made, read = len(most.offsets), most.read
 
         def some(i: V, j: V) -> V:
-            x = f.load_masked(ty, source, j, f.mask(read, f.minimum(wide - j, read)))
-            put(f.shuffle(x, None, order), rows, i, f.mask(lanes, f.minimum(length - i, made)))
+            there = f.mask(read, f.minimum(wide - j, read))
+            x = f.load_masked(vec(elem, read), source, j, there)
+            mask = f.mask(lanes, f.minimum(length - i, made))
+            put(f.shuffle(x, None, most.order(lanes)), rows, i, mask)
+            return j + most.step
+        f.loop(i, length, made, [j], some)
+
+    def vectors(rows: Sequence[V], source: V, picks: Picks, lanes: int, i: V, j: V) -> tuple[V, V]:
+        """As many vectors of `lanes` as the row has from element `i` on, which reads `j`; where it ends."""
+        made = len(picks.offsets)
+
+        def whole(i: V, j: V) -> V:
+            x = f.load(vec(elem, picks.read), source, j)
+            put(f.shuffle(x, None, picks.order(lanes)), rows, i)
             return j + picks.step
-        full = f.minimum((length - lanes + made) // made, (wide - read + picks.step) // picks.step)
-        begin = f.maximum(full, 0) * made
-        (j,) = f.loop(0, begin, made, [f.i64(0)], whole)
-        f.loop(begin, length, made, [j], some)
+        full = f.minimum((length - i - lanes + made) // made,
+                         (wide - j - picks.read + picks.step) // picks.step)
+        end = i + f.maximum(full, 0) * made
+        (j,) = f.loop(i, end, made, [j], whole)
+        return end, j
+
+    def period(rows: Sequence[V], source: V, i: V, j: V) -> V:
+        assert picks is not None
+        for n, offset in enumerate(picks.offsets):
+            def element(n: int = n, offset: int = offset) -> None:
+                put(f.load(elem, source, j + offset), rows, i + n)
+            f.when(i + n < length, element)
+        return j + picks.step
     blocks = [(length + (_BLOCK - 1)) // _BLOCK] if way == "copy" else [f.i64(1)]
     positions(f, [*sizes, *blocks], item)

@@ -6,6 +6,7 @@ one count over the row; those above it and as many equal ones as are missing are
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from ..machines.machine import Machine
@@ -64,8 +65,7 @@ def best_of_rows(f: Body, values: V, places: V, x: V, length: V, k: V, levels: V
         f.loop(0, whole, lanes, [], lambda i: f.store(keyed(f.load(vec(elem, lanes), row, i)), f.scratch, i))
         f.loop(whole, length, 1, [], lambda i: f.store(
             keyed(f.load(elem, row, i * steps[2][-1])), f.scratch, i))
-        nth = _nth(f, key, lanes, length, room, k, low)
-        above = _count(f, ty, room, f.splat(nth, lanes), False)
+        nth, above = _nth(f, key, lanes, length, room, k, low)
         _listed(f, ty, room, nth, k - above, bufs[0], bufs[1])
         _, order, _, _ = sorted_lists(f, k, levels, bufs)
 
@@ -94,46 +94,68 @@ def _count(f: Body, ty: str, room: V, limit: V, equal: bool) -> V:
 
 
 def _extremes(f: Body, ty: str, length: V, k: V, low: int) -> list[V]:
-    """The largest of `length` keys, and one that is not above the k-th largest: the smallest of the lanes'
-    largest, where each of k lanes has one, else the smallest."""
+    """The largest of `length` keys, and one that is not above the k-th largest: the smallest of as many
+    lanes' largest, where k lanes have one each, else the smallest."""
     lanes = lanes_of(ty)
-    whole = length & -lanes
+    block = UNROLL * lanes
+    blocks, whole = length - length % block, length & -lanes
+    key = f.const(ty, low).elem
 
-    def joined(now: Sequence[V], have: V) -> list[V]:
-        return [f.select(have > now[0], have, now[0]), f.select(have < now[1], have, now[1])]
-    most, least = f.loop(0, whole, lanes, [f.const(ty, low), f.const(ty, ~low)],
-                         lambda i, *now: joined(now, f.load(ty, f.scratch, i)))
+    def larger(a: V, b: V) -> V:
+        return f.select(a > b, a, b)
 
-    def smallest(x: V) -> V:
-        return f.reduce(x, lambda a, b: f.select(a < b, a, b))
-    ends = [f.reduce(most, lambda a, b: f.select(a > b, a, b)), smallest(least)]
-    most_of_all, least_of_all = f.loop(whole, length, 1, ends, lambda i, *now: joined(
-        now, f.load(ends[0].ty, f.scratch, i)))
-    several = (whole > 0) & (k <= lanes)
-    return [most_of_all, f.select(several, smallest(most), least_of_all)]
+    def smaller(a: V, b: V) -> V:
+        return f.select(a < b, a, b)
+
+    def some(i: V, *now: V) -> list[V]:
+        have = [f.load(ty, f.scratch, i + u * lanes) for u in range(UNROLL)]
+        least = functools.reduce(smaller, have, now[-1])
+        return [*(larger(h, n) for h, n in zip(have, now, strict=False)), least]
+    *each, least = f.loop(0, blocks, block, [*[f.const(ty, low)] * UNROLL, f.const(ty, ~low)], some)
+    each[0], least = f.loop(blocks, whole, lanes, [each[0], least], lambda i, most, least: [
+        larger(f.load(ty, f.scratch, i), most), smaller(f.load(ty, f.scratch, i), least)])
+    bounds = [each]
+    while len(bounds[-1]) > 1:
+        now = bounds[-1]
+        bounds.append([larger(a, b) for a, b in zip(now[::2], now[1::2], strict=True)])
+    ends = [f.reduce(bounds[-1][0], larger), f.reduce(least, smaller)]
+    most, bound = f.loop(whole, length, 1, ends, lambda i, most, least: [
+        larger(f.load(key, f.scratch, i), most), smaller(f.load(key, f.scratch, i), least)])
+    for now in bounds:
+        few = ((blocks if len(now) > 1 else whole) > 0) & (k <= len(now) * lanes)
+        bound = f.select(few, f.reduce(functools.reduce(smaller, now), smaller), bound)
+    return [most, bound]
 
 
-def _nth(f: Body, key: str, lanes: int, length: V, room: V, k: V, low: int) -> V:
-    """The k-th largest key, or any above the next one: how far it is above one that is none too large, bits
-    set from the top as long as k keys are not below. Where k are as large as the largest, that is it."""
-    most, least = _extremes(f, vec(key, lanes), length, k, low)
-    enough = _count(f, vec(key, lanes), room, f.splat(most, lanes), True) >= k
+def _nth(f: Body, key: str, lanes: int, length: V, room: V, k: V, low: int) -> list[V]:
+    """The k-th largest key, or any above the next one, and how many are above it: how far it is above one
+    that is none too large, bits set from the top as long as k keys are not below. Where k are as large as the
+    largest, that is it."""
+    ty = vec(key, lanes)
+    most, least = _extremes(f, ty, length, k, low)
     span = most - least
 
     def bit(found: V, mask: V) -> tuple[V, list[V]]:
         higher = found | mask
-        count = _count(f, vec(key, lanes), room, f.splat(least + higher, lanes), True)
+        count = _count(f, ty, room, f.splat(least + higher, lanes), True)
         count = f.select(f.compare("gt", higher, span, True), f.i64(0), count)
         left = mask.lshr(1)
         return left.ne(0) & count.ne(k), [f.select(count >= k, higher, found), left]
-    below = span
-    for step in (1, 2, 4, 8, 16, 32):
-        if step < int(key[1:]):
-            below = below | below.lshr(step)
-    zero = f.const(key, 0)
-    top = f.select(enough | k.eq(length), zero, below ^ below.lshr(1))
-    found, _ = f.repeat([f.select(enough, span, zero), top], bit)
-    return least + found
+
+    def searched() -> list[V]:
+        below = span
+        for step in (1, 2, 4, 8, 16, 32):
+            if step < int(key[1:]):
+                below = below | below.lshr(step)
+        top = f.select(k.eq(length), f.const(key, 0), below ^ below.lshr(1))
+        found, _ = f.repeat([f.const(key, 0), top], bit)
+        nth = least + found
+        return [nth, _count(f, ty, room, f.splat(nth, lanes), False)]
+
+    def several() -> list[V]:
+        enough = _count(f, ty, room, f.splat(most, lanes), True) >= k
+        return f.when(enough, lambda: [most, f.i64(0)], searched)
+    return f.when(k.eq(1), lambda: [most, f.i64(0)], several)
 
 
 def _listed(f: Body, ty: str, room: V, nth: V, ties: V, keys: V, order: V) -> None:

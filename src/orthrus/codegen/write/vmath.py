@@ -84,6 +84,8 @@ _ERF_TABLE = (
 """erf((k + u) / 4) for |u| <= 1/2 and k of 16: a row for each power of u; but for `_ERF_REST` times u, which
 is what the coefficient at 0 lacks."""
 _ERF_REST = -1.46588459e-08
+_FAR = 64
+"""Powers of two that numbers near the ends of the range are taken nearer by."""
 _LOG2 = (2.885390081777931, 0.9617966939151307, 0.577078020674733, 0.41219793923794806, 0.32064447715431554,
          0.2606605871444278, 0.2511094888109028)
 _EXP2 = (1.0, 0.6931471805458209, 0.2402265069581221, 0.055504109416557555, 0.009618129159714186,
@@ -382,20 +384,26 @@ def log1p(f: Function, x: V) -> V:
 
 def sigmoid(f: Function, x: V) -> V:
     """1 / (1 + e^-x), within 2."""
-    e = _exp(f, f.fast_max(f.const(x.ty, format_of(x).exp[0]), -abs(f, x)))
-    part = f.select(x < 0.0, e, 1.0)
-    return f.fma(-part, e / (e + 1.0), part)
+    shifted, _, r = _reduced(f, -_clamped(f, x, format_of(x).exp[0], 40.0))
+    power, one = _power_of_two(f, shifted, -_FAR), f.const(x.ty, 2.0 ** -_FAR)
+    slope = f.fma(polynomial(f, r, format_of(x).exp_tail), r, 1.0)
+    return one / (f.fma(power * r, slope, one) + power)
 
 
 def tanh(f: Function, x: V) -> V:
     """Within 1.5."""
     a = f.fast_min(f.const(x.ty, 9.25 if x.elem == F32 else 20.0), abs(f, x))
-    shifted, _, r = _reduced(f, a + a)
-    power = _power_of_two(f, shifted)
     if x.elem == F64:
+        shifted, _, r = _reduced(f, a + a)
+        power = _power_of_two(f, shifted)
         t = f.fma(power, _expm1_near(f, r), power - 1.0)
         return copysign(f, t / (t + 2.0), x)
-    large = 1.0 - 2.0 / f.fma(power, _exp_near(f, r), 1.0)
+    of = format_of(x)
+    shifted = f.fma(a, 2 / math.log(2), of.magic)
+    half = f.fma(shifted - of.magic, -math.log(2) / 2, a)
+    tail = [c * 2.0 ** i for i, c in enumerate(of.exp_tail, 2)]
+    near = f.fma(f.fma(polynomial(f, half, tail), half, 2.0), half, 1.0)
+    large = 1.0 - 2.0 / f.fma(_power_of_two(f, shifted), near, 1.0)
     z = a * a
     return copysign(f, f.select(a < 0.625, f.fma(a * z, polynomial(f, z, _TANH), a), large), x)
 

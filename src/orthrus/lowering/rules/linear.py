@@ -49,8 +49,8 @@ def normalize(lo: Lowering, node: Node) -> Pending | No:
     (x,) = node.inputs
     assert x is not None
     norm, rank = node.attributes["norm"], len(lo.shape(x))
-    if rank not in (1, 2) or norm not in ("L1", "L2"):
-        return No("a maximum, or rows of several axes")
+    if rank not in (1, 2) or norm not in ("L1", "L2", "MAX"):
+        return No("an unknown norm, or rows of several axes")
     t = lo.tensor(x)
     return finished(lo, Reads(Expr.leaf(0, t.dtype).cast(F), [t]), [rank - 1], F, Norm(norm.lower()))
 

@@ -15,7 +15,8 @@ from ...ir import No, Node, Value
 from ...ops.nn.geometry import Window, window
 from ...records import dataclass
 from ...shapes.symbolic import choice
-from ..lower import Lowering, Pending, lowers
+from ..elements import store
+from ..lower import Lowering, Out, Pending, lowers
 from ..tensor import Tensor, c_strides, last_strides
 from ..walk import Walked
 from .rows import alive
@@ -23,6 +24,10 @@ from .rows import alive
 F = "float32"
 FEW_CHANNELS = 4
 """Channels below which an image that is not channels-last is walked one number at a time."""
+
+_MOST_TAPS = 16
+"""Elements of a window's row that are written one after the other."""
+_GRAIN = 1 << 12
 
 
 @dataclass(eq=False)
@@ -117,6 +122,10 @@ def pooled(lo: Lowering, x: Tensor, kind: str, attrs: dict[str, Any], zero: Tens
     if any(max(b, e) > (k - 1) * d
            for k, d, b, e in zip(win.kernel, win.dilations, win.begin, win.end, strict=True)):
         return No("its padding is wider than its kernel")
+    if kind != "place" and dtype in pool.PLANES and len(win.size) == 2 and x.strides[3] == 1 and (
+            x.strides[1] != 1 or shape[1] == 1) and _in_rows(
+                win.out[1], win.strides[1], win.kernel[1], lo.machine.lanes()):
+        return _planes(lo, x, kind, win, bool(attrs.get("count_include_pad")))
     t = image(lo, x)
     if kind == "max" and _apart(math.prod(win.kernel[:-1]), win.kernel[-1], math.prod(win.size[:-1]),
                                 math.prod(win.out[:-1]), win.out[-1]):
@@ -142,6 +151,34 @@ def pooled(lo: Lowering, x: Tensor, kind: str, attrs: dict[str, Any], zero: Tens
         lo.step(spec, [*frame.cells, t, *strides, *steps, *tables, *less, *numbers], frame.items, frame.grain)
     made = "int64" if kind == "place" else dtype if zero is None else F
     return pixels((*shape[:2], *win.out), made, t, emit)
+
+
+@choice()
+def _in_rows(width: int, step: int, taps: int, lanes: int) -> bool:
+    """Whether vectors are made of windows next to each other in a row."""
+    return width >= lanes and step <= pool.FARTHEST and taps <= _MOST_TAPS
+
+
+def _planes(lo: Lowering, x: Tensor, kind: str, win: Window, padded: bool) -> Pending:
+    """Windows of an image whose rows lie together."""
+    shape = (*x.shape[:2], *win.out)
+    rows = [win.size[0], win.kernel[0], win.strides[0], win.dilations[0], win.begin[0], win.out[0]]
+    tables = [lo.table(_table, i, *rows) for i in (0, 1)]
+    if kind == "average":
+        tables += [lo.table(pool.divisors, win, i, padded) for i in (0, 1)]
+    taps, step, apart = win.kernel[1], win.strides[1], win.dilations[1]
+    wide, width, left = win.size[1], win.out[1], win.begin[1]
+    room = pool.planes_room(lo.machine, width, wide, left, taps, step, apart)
+    spec = pool.pool_planes(dtype=x.dtype, kind=kind, down=win.kernel[0], taps=taps, step=step, apart=apart)
+
+    def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        to = out if tree is None and out.strides[3] == 1 else lo.new(shape, x.dtype)
+        lo.step(spec, [Out(to), x, shape[1], win.out[0], wide, width, left, room, *x.strides[:3],
+                       x.strides[2] * win.dilations[0], *to.strides[:3], *tables],
+                math.prod(shape[:3]), max(1, _GRAIN // (wide + width)), 4 * room)
+        if to is not out:
+            store(lo, out, tree or Expr.leaf(0, x.dtype), [to, *operands])
+    return Pending(shape, x.dtype, emit)
 
 
 @choice()

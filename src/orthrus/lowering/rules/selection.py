@@ -9,7 +9,7 @@ from ...codegen.kernels.top_k import best_of_rows, scratch
 from ...codegen.write.expr import LLVM, Expr
 from ...ir import ElementType, No, Node
 from ...ops.define import normalized_axis
-from ..lower import BOTH, Lazy, Lowering, Out, Source, lowers
+from ..lower import BOTH, Lazy, Lowering, Out, lowers
 from ..tensor import Tensor
 
 GRAIN = 1 << 12
@@ -92,13 +92,15 @@ def eye_like(lo: Lowering, node: Node) -> Lazy | No:
         return No("no matrix, empty, or of a type that kernels do not compute with")
     rows, columns = shape
     k = max(-rows, min(columns, k))
-    tree = Expr("eq", (Expr.leaf(0, "int64"), Expr.leaf(1, "int64")), "bool")
-    return Lazy(shape, tree.cast(dtype), _places(lo, rows, columns, k))
+    places = _places(lo, rows, columns, k)
+    row, column = (Expr.leaf(i, t.dtype) for i, t in enumerate(places))
+    return Lazy(shape, Expr("eq", (row, column), "bool").cast(dtype), [*places])
 
 
-def _places(lo: Lowering, rows: int, columns: int, k: int) -> list[Tensor | Source]:
+def _places(lo: Lowering, rows: int, columns: int, k: int) -> list[Tensor]:
     """The number of each row, and of the row in which the diagonal meets each column."""
-    return [lo.counted(0, rows).view((rows, 1), (1, 0)), lo.counted(-k, columns)]
+    kind = "int32" if rows + columns < 1 << 31 else "int64"
+    return [lo.counted(0, rows, dtype=kind).view((rows, 1), (1, 0)), lo.counted(-k, columns, dtype=kind)]
 
 
 @lowers("Trilu", "com.microsoft::Trilu", types=tuple(LLVM), sets=BOTH)
@@ -115,9 +117,9 @@ def trilu(lo: Lowering, node: Node) -> Lazy | No:
     rows, columns = shape[-2:]
     k = 0 if known is None else max(-rows, min(columns, known.item()))
     lazy = lo.lazy(x)
-    count = len(lazy.operands)
-    row, column = Expr.leaf(count, "int64"), Expr.leaf(count + 1, "int64")
+    places = _places(lo, rows, columns, k)
+    row, column = (Expr.leaf(i, t.dtype) for i, t in enumerate(places, len(lazy.operands)))
     inside = Expr("ge" if node.attributes["upper"] else "le", (column, row), "bool")
     zero = Expr.const(0, "bool" if dtype == "bool" else dtype)
     tree = Expr("where", (inside, lazy.tree, zero), dtype)
-    return Lazy(shape, tree, [*lazy.operands, *_places(lo, rows, columns, k)])
+    return Lazy(shape, tree, [*lazy.operands, *places])

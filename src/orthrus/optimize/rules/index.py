@@ -211,8 +211,6 @@ LISTS = {
          "com.microsoft::ExpandDims"),
         ("expand_imputer",
          "ai.onnx.ml::Imputer"),
-        ("expand_normalizer",
-         "ai.onnx.ml::Normalizer"),
         ("expand_feature_vectorizer",
          "ai.onnx.ml::FeatureVectorizer"),
         ("expand_one_hot_encoder",

@@ -52,18 +52,6 @@ def expand_imputer(op, x, root):
     return op.Where(here, op.constant(new if new.size > 1 else new[0], like=x), x)
 
 
-@rule(lambda op, x: op("ai.onnx.ml::Normalizer")(x, norm="MAX"))
-def expand_normalizer(op, x):
-    """Each row over its greatest element."""
-    shape = x.shape
-    if shape is None or len(shape) not in (1, 2) or not isinstance(shape[-1], int) or not shape[-1]:
-        return No("its rows are not known to have elements")
-    wide = x if x.elem is ElementType.FLOAT else op.Cast(x, to=int(ElementType.FLOAT))
-    most = op.ReduceMax(wide, op.ints([-1]), keepdims=1)
-    zero, one = (op.constant(np.float32(v)) for v in (0, 1))
-    return op.Div(wide, op.Where(op.Equal(most, zero), one, most))
-
-
 @rule(lambda op: op("ai.onnx.ml::FeatureVectorizer")(...))
 def expand_feature_vectorizer(op, root):
     """Matrices side by side."""
@@ -297,6 +285,6 @@ def expand_vector_classifier(op, x, root):
     return chosen, op.Cast(shown, to=single)
 
 
-EXTENDED = (expand_dims, expand_imputer, expand_normalizer, expand_feature_vectorizer, expand_one_hot_encoder,
+EXTENDED = (expand_dims, expand_imputer, expand_feature_vectorizer, expand_one_hot_encoder,
             expand_label_encoder, expand_likelihood_loss, expand_cross_entropy, expand_affine_grid,
             expand_distances, expand_vector_regressor, expand_vector_classifier)

@@ -23,7 +23,7 @@ _CHAINS = 4
 def int8_pack(f: Body, b: V, out: V, sums: V, taps: V, k: V, n: V, matrix: V, tap: V, row: V, run: V,
               panels: V, *, cols: int, unsigned: bool) -> None:
     """Item matrix * panels + panel; `matrix`, `tap`, `row`: bytes between those of B."""
-    mine, lanes = unit(f.machine), lanes_of(f.machine)
+    mine, lanes = unit(f.machine, cols), lanes_of(f.machine)
     group, panel, ty = mine.group, cols * lanes, vec(I8, lanes)
     whole = k & -group if group > 1 else k
     step = panel * group
@@ -81,7 +81,7 @@ def int8_pack(f: Body, b: V, out: V, sums: V, taps: V, k: V, n: V, matrix: V, ta
             f.when(left >= panel, lambda: vectors(source, to, 0, cols), ragged)
         f.loop(0, taps, 1, [], each)
         signed = bool(mine.offset(False))
-        ones = f.table(I8, [1] * 4)
+        ones = f.table(I8 if mine.size == 1 else I16, [1] * 4)
 
         def added(chains: int) -> Callable[..., list[V]]:
             def steps(_: V, at: V, *total: V) -> list[V]:
@@ -114,5 +114,7 @@ def _woven(f: Body, rows: list[V]) -> V:
     for a, b in zip(rows[::2], rows[1::2], strict=True):
         both = f.shuffle(a, b, [i // 2 + lanes * (i % 2) for i in range(2 * lanes)])
         pairs.append(f.bitcast(both, vec(I16, lanes)))
+    if len(pairs) == 1:
+        return f.bitcast(pairs[0], vec(I8, 2 * lanes))
     made = f.shuffle(pairs[0], pairs[1], [i // 2 + lanes * (i % 2) for i in range(2 * lanes)])
     return f.bitcast(made, vec(I8, 4 * lanes))

@@ -1,12 +1,12 @@
 """Products of bytes C = tree(A·B), sums exact in int32: the kernels, how B is packed, how work is divided.
 
-In: A, int8 or uint8, as *lines* of positions: position p of a line starts `step` bytes behind the one before,
-and its row of K is, for each tap, `run` bytes at an offset from there. A matrix is a line of rows with one
-tap; a convolution of an image with margins is a line of all its pixels, in which those between the end of one
-output row and the begin of the next are dropped. B is int8 or uint8 less a zero point, packed by `pack` or,
-where it is computed, by `int8.pack`; lines may have one each. Out: leaf 0 of the tree is the sum plus `start`
-(int32, one per column); int32 is stored without a tree. The results do not depend on how the work is divided,
-nor on the machine.
+In: A, int8 or uint8, or int16 that hold them where the machine reads these (`widened`), as *lines* of
+positions: position p of a line starts `step` bytes behind the one before, and its row of K is, for each tap,
+`run` elements at an offset from there. A matrix is a line of rows with one tap; a convolution of an image
+with margins is a line of all its pixels, in which those between the end of one output row and the begin of
+the next are dropped. B is int8 or uint8 less a zero point, packed by `pack` or, where it is computed, by
+`int8.pack`; lines may have one each. Out: leaf 0 of the tree is the sum plus `start` (int32, one per column);
+int32 is stored without a tree. The results do not depend on how the work is divided, nor on the machine.
 """
 
 from __future__ import annotations
@@ -145,10 +145,10 @@ def packing(machine: Machine, n: int, k: int, matrix: bool) -> Packing:
     """How B is packed: for taps of `k` elements and `n` columns; `matrix`: for the matrix unit."""
     if matrix:
         return Packing(4, amx.PANEL, amx.CHUNK)
-    mine = unit(machine)
-    if mine.kind == "ime":
-        return Packing(mine.group, spacemit.shape(machine)[1], mine.group)
-    return Packing(mine.group, columns(machine, n) * lanes_of(machine), mine.group)
+    cols = columns(machine, n)
+    mine = unit(machine, cols)
+    wide = spacemit.shape(machine)[1] if mine.kind == "ime" else cols * lanes_of(machine)
+    return Packing(mine.group, wide, mine.group)
 
 
 def on_matrix_unit(machine: Machine, positions: int, n: int, k: int, copied: bool) -> bool:
@@ -160,27 +160,32 @@ def on_matrix_unit(machine: Machine, positions: int, n: int, k: int, copied: boo
     return positions >= 8 and n >= 16 and waste <= 4 * k * n and amx.usable(machine)
 
 
+def widened(machine: Machine, how: Packing) -> bool:
+    """Whether A is read as int16."""
+    return how.multiple != amx.CHUNK and unit(machine, how.width // lanes_of(machine)).size > 1
+
+
 def tallest(machine: Machine, mine: Unit, cols: int) -> int:
     """Rows of a tile whose sums fit the registers."""
     if machine.group > 1:
         return machine.registers // machine.group - 1
-    free = machine.registers - mine.temporaries - mine.per_column * cols
+    free = machine.registers - mine.temporaries - cols
     return max(1, min(14, free // cols))
 
 
 def plan(machine: Machine, how: Packing, lines: int, length: int, n: int, taps: int, run: int, step: int,
          signed: bool, flat: bool) -> ProductPlan:
-    """Divide `lines` lines of `length` positions by `n` columns."""
-    mine, panels = unit(machine), -(-n // how.width)
+    """Divide `lines` lines of `length` positions, `step` bytes apart, by `n` columns."""
+    cols, panels = how.width // lanes_of(machine), -(-n // how.width)
+    mine = unit(machine, cols)
     kind = "amx" if how.multiple == amx.CHUNK else mine.kind
-    cols = how.width // lanes_of(machine)
     fixed = {"amx": amx.ROWS, "ime": spacemit.DOWN * (machine.matrix or (1,))[0]}.get(kind)
     tiles = max(1, -(-length // (fixed or tallest(machine, mine, cols))))
     height = fixed or -(-length // tiles)
     tall = tiles if fixed else length - tiles * (height - 1)
-    work = lines * length * n * taps * run
+    work, wide = lines * length * n * taps * run, widened(machine, how)
     wanted = min(max(1, work // SPLIT), 16)
-    read = taps * run if kind == "ime" else max(step, run if taps == 1 else step)
+    read = taps * run if kind == "ime" else max(step, run << wide if taps == 1 else step)
     block = max(1, min(tiles, (machine.l2 // 8) // max(1, height * read)))
     per_rows = min(block, max(1, -(-tiles * lines // wanted)))
     row_blocks = -(-tiles // per_rows)
@@ -200,10 +205,11 @@ def plan(machine: Machine, how: Packing, lines: int, length: int, n: int, taps: 
     more = 64 if kind == "amx" else 0
     if kind == "ime":
         more = spacemit.scratch(machine) + per_rows * height * taps * run
-    return ProductPlan(how, kind, signed, 0 if kind == "amx" else mine.offset(signed), cols, heights,
-                run % (UNROLL * mine.group) == 0, flat, n % how.width != 0, fetch, tiles, tall, per_rows,
-                row_blocks, per_cols, col_blocks, items, max(1, -(-SPLIT * items // max(work, 1))),
-                4 * how.width * height + more)
+    offset = 0 if kind == "amx" else mine.offset(signed)
+    unrolled = run % (UNROLL * mine.group) == 0
+    return ProductPlan(how, kind, signed and not wide, offset, cols, heights, unrolled, flat,
+                       n % how.width != 0, fetch, tiles, tall, per_rows, row_blocks, per_cols, col_blocks,
+                       items, max(1, -(-SPLIT * items // max(work, 1))), 4 * how.width * height + more)
 
 
 @template(CELLS)
@@ -212,9 +218,9 @@ def int8_tiles(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V,
                per_rows: V, row_blocks: V, per_cols: V, col_blocks: V, b_line: V, start_line: V, *,
                signed: bool, cols: int, heights: tuple[int, ...], unrolled: bool, flat: bool, tail: bool,
                tree: Expr, operands: tuple[Operand, ...]) -> None:
-    """Item (line * row_blocks + rows) * col_blocks + columns, by vectors. Bytes: `taps` (offsets), `run`,
-    `step`, `line_step`, `b_line`; elements: `out_line`, `out_row`, `out_col`, `start_line`."""
-    mine, lanes, full = unit(f.machine), lanes_of(f.machine), heights[0]
+    """Item (line * row_blocks + rows) * col_blocks + columns, by vectors. Bytes: `taps` (offsets),
+    `step`, `line_step`, `b_line`; elements: `run`, `out_line`, `out_row`, `out_col`, `start_line`."""
+    mine, lanes, full = unit(f.machine, cols), lanes_of(f.machine), heights[0]
     panel, sums_ty = cols * lanes, vec(I32, lanes)
     results = Results(f, out, n, width, valid, (out_line, out_row, out_col), (cols, lanes), tree, operands,
                       flat, tail)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...machines.machine import Machine
 from ...write.body import Body
-from ...write.emit import F32, I8, I32, V, vec
+from ...write.emit import F32, I8, I16, I32, V, vec
 from ...write.expr import Expr, emit
 from ...write.tile import Rows
 from .products import Packing
@@ -27,7 +27,7 @@ elements, and what each of them lacks of R less its zero point."""
 
 def unit_of(machine: Machine) -> Unit:
     """What a vector of sums is multiplied with."""
-    mine = unit(machine)
+    mine = unit(machine, 2)
     return WIDE if mine.kind == "ime" else mine
 
 
@@ -40,12 +40,12 @@ def packing(machine: Machine, columns: int) -> Packing:
 def tallest(machine: Machine, cols: int) -> int:
     """Rows of a tile of `cols` vectors whose sums fit the registers."""
     mine = unit_of(machine)
-    return max(1, (machine.registers - mine.temporaries - mine.per_column * cols) // cols)
+    return max(1, (machine.registers - mine.temporaries - cols) // cols)
 
 
 def room(rows: int, pitch: int) -> int:
     """Bytes for the codes of so many rows, with what is read behind them, and their totals."""
-    return rows * pitch + 64 + 4 * rows
+    return 2 * rows * pitch + 64 + 4 * rows
 
 
 def centred(r: np.ndarray) -> np.ndarray:
@@ -65,10 +65,11 @@ class States:
     def __init__(self, f: Body, at: V, rows: V, pitch: V, lanes: int, shifted: bool) -> None:
         self.f, self.at, self.rows, self.pitch, self.lanes, self.shifted = f, at, rows, pitch, lanes, shifted
         self.floats, self.ints, self.unit = vec(F32, lanes), vec(I32, lanes), unit_of(f.machine)
-        self.totals = f.gep(at, rows * pitch + 64, I8)
+        self.elem = I16 if self.unit.size > 1 else I8
+        self.totals = f.gep(at, rows * pitch * self.unit.size + 64, I8)
 
     def quantize(self, source: V) -> None:
-        """Make the rows at `source` codes, as uint8."""
+        """Make the rows at `source` codes, uint8 or int16 that hold them."""
         f, lanes = self.f, self.lanes
         none = f.zero(self.floats)
 
@@ -92,7 +93,7 @@ class States:
             def vector(i: V, *total: V) -> list[V]:
                 x = f.load(self.floats, source, first + i, 4 * lanes) / self.scale
                 code = emit(f, tree, [x, *given])
-                f.store(code, self.at, first + i)
+                f.store(f.cast(code, self.elem, unsigned=True), self.at, first + i)
                 return [t + (f.cast(code, I32, unsigned=True) - self.zero) for t in total]
             total = f.loop(0, self.pitch, lanes, [f.zero(self.ints)] * self.shifted, vector)
             if self.shifted:
@@ -104,7 +105,7 @@ class States:
         """`sums`, of `count` rows from row `first` on, plus what these states times the panel of R stand for;
         `numbers`: where the panel's columns begin in each row of `NUMBERS`."""
         f, lanes, cols = self.f, self.lanes, len(sums) // count
-        a = Rows(f, f.gep(self.at, first * self.pitch, I8), self.pitch, count)
+        a = Rows(f, f.gep(self.at, first * self.pitch, self.elem), self.pitch * self.unit.size, count)
         whole = summed(f, self.unit, a, panel, run, [f.zero(self.ints)] * len(sums), cols, False)[1:]
         by, columns, lacks = numbers
         totals = [f.load(I32, self.totals, first + r) for r in range(count)] if self.shifted else []

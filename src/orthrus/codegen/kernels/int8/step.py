@@ -1,8 +1,9 @@
 """The inner step of products of bytes, per kind of machine: sums of int32 += bytes of A times bytes of B.
 
-In: addresses of rows of A, any int8 or uint8, and of a panel of B (int8), in which the `group` bytes of K
-that a lane multiplies at once are adjacent. Out: vectors of int32, exact but for a constant times B's column
-sums where the machine multiplies only one sign of A (`Unit.offset`).
+In: addresses of rows of A, any int8 or uint8, or for `WIDENED` int16 that hold them, and of a panel of B
+(int8), in which the `group` bytes of K that a lane multiplies at once are adjacent. Out: vectors of int32,
+exact but for a constant times B's column sums where the machine multiplies only one sign of A
+(`Unit.offset`).
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ UNROLL = 4
 @dataclass(frozen=True)
 class Unit:
     """How a machine multiplies bytes. `group`: bytes of K a lane takes at once; `temporaries`: registers a
-    step needs beside the sums, and `per_column` for each vector across."""
+    step needs beside the sums, and one for each vector across."""
 
     kind: str
     group: int
     temporaries: int = 2
-    per_column: int = 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element of A."""
+        return 2 if self.kind == "widened" else 1
 
     def offset(self, signed: bool) -> int:
         """What a step adds to every element of A, signed or not, before it multiplies."""
@@ -37,9 +42,10 @@ class Unit:
 
 
 DOT = Unit("vnni", 4)
-PAIRS = Unit("pairs", 4, 4, 2)
+PAIRS = Unit("pairs", 4, 5)
+WIDENED = Unit("widened", 2)
 SDOT = Unit("sdot", 4)
-WIDE = Unit("wide", 1, 2, 1)
+WIDE = Unit("wide", 1)
 
 
 def lanes_of(machine: Machine) -> int:
@@ -47,12 +53,15 @@ def lanes_of(machine: Machine) -> int:
     return machine.lanes() * (machine.group if unit(machine).kind == "wide" else 1)
 
 
-def unit(machine: Machine) -> Unit:
-    """What `machine` multiplies bytes with."""
+def unit(machine: Machine, cols: int = 1) -> Unit:
+    """What `machine` multiplies bytes with, those of A by `cols` vectors: for more than one it is worth while
+    to widen A before."""
     if machine.matrix is not None:
         return Unit("ime", machine.matrix[2])
     if machine.arch == "x86_64":
-        return DOT if machine.has("avx512vnni" if machine.vector == 64 else "avxvnni") else PAIRS
+        if machine.has("avx512vnni" if machine.vector == 64 else "avxvnni"):
+            return DOT
+        return WIDENED if cols > 1 else PAIRS
     return SDOT if machine.arch == "aarch64" and machine.has("dotprod") else WIDE
 
 
@@ -69,11 +78,13 @@ class Columns:
         elif unit.kind == "pairs":
             halves = [f.bitcast(x, vec(I16, 2 * lanes)) for x in loaded]
             self.parts = [[(x << 8) >> 8, x >> 8] for x in halves]
+        elif unit.kind == "widened":
+            self.parts = [[f.cast(x, I16)] for x in loaded]
         else:
             self.parts = [[f.bitcast(x, vec(I32, lanes)) if unit.kind == "vnni" else x] for x in loaded]
 
     def row(self, at: V, signed: bool) -> list[V]:
-        """The `group` bytes of A at `at`, in every lane."""
+        """The `group` elements of A at `at`, in every lane."""
         f, lanes = self.f, self.lanes
         if self.unit.kind == "wide":
             x = f.splat(f.cast(f.load(I8, at), I16, unsigned=not signed), lanes)
@@ -82,6 +93,8 @@ class Columns:
         if self.unit.kind == "pairs":
             pairs = f.bitcast(x, vec(I16, 2 * lanes))
             return [(pairs << 8) >> 8, pairs >> 8] if signed else [pairs & 255, pairs.lshr(8)]
+        if self.unit.kind == "widened":
+            return [f.bitcast(x, vec(I16, 2 * lanes))]
         if self.unit.offset(signed):
             x = x ^ f.const(x.ty, -0x7F7F7F80)
         return [x if self.unit.kind == "vnni" else f.bitcast(x, vec(I8, 4 * lanes))]
@@ -94,12 +107,25 @@ class Columns:
                 total = dot(f, total, x, b)
             elif kind == "sdot":
                 total = f.intrinsic(f"aarch64.neon.sdot.v{lanes}i32.v{4 * lanes}i8", total.ty, total, x, b)
-            elif kind == "pairs":
-                name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
-                total = total + f.intrinsic(f"x86.{name}", total.ty, x, b)
+            elif kind in ("pairs", "widened"):
+                total = multiplied(f, total, x, b)
             else:
                 total = total + x * b
         return total
+
+
+def multiplied(f: Body, total: V, x: V, b: V) -> V:
+    """`total` plus the products of two int16 of `x` and two of `b`, lane by lane. On x86 LLVM is not to know
+    the terms: it would add some of them before, in registers of their own."""
+    if f.machine.arch != "x86_64":
+        for odd in (0, 1):
+            lanes = range(odd, 2 * total.lanes, 2)
+            one, other = (f.cast(f.shuffle(v, None, lanes), I32) for v in (x, b))
+            total = total + one * other
+        return total
+    name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[total.lanes]
+    total = total + f.intrinsic(f"x86.{name}", total.ty, x, b)
+    return f.emit(total.ty, f'call {total.ty} asm "", "=v,0"({total})', total)
 
 
 def summed(f: Body, unit: Unit, a: Rows, b: V, run: V, sums: Sequence[V], cols: int, signed: bool,
@@ -107,17 +133,18 @@ def summed(f: Body, unit: Unit, a: Rows, b: V, run: V, sums: Sequence[V], cols: 
     """The address behind the part of a panel at `b`, and `sums`, row by row of `cols` vectors, plus the
     products of the first `run` bytes of the rows `a` with it; `run` is a multiple of `unroll` steps."""
     bases, lanes, wide = len(a.bases), sums[0].lanes, unit.group
+    each = wide * unit.size
 
     def steps(_: V, *state: V) -> list[V]:
         at, b, sums = state[:bases], state[bases], list(state[bases + 1:])
         for u in range(unroll):
             across = Columns(f, unit, f.gep(b, u * cols * lanes * wide, I8), cols, lanes)
             for r in range(a.count):
-                x = across.row(a.at(at, r, u * wide), signed)
+                x = across.row(a.at(at, r, u * each), signed)
                 for c in range(cols):
                     sums[r * cols + c] = across.add(sums[r * cols + c], x, c)
             f.fence()
-        return [*(f.gep(p, unroll * wide, I8) for p in at), f.gep(b, unroll * cols * lanes * wide, I8), *sums]
+        return [*(f.gep(p, unroll * each, I8) for p in at), f.gep(b, unroll * cols * lanes * wide, I8), *sums]
     return f.loop(0, run, unroll * wide, [*a.bases, b, *sums], steps)[bases:]
 
 

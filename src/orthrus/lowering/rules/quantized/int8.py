@@ -163,8 +163,10 @@ def lines(lo: Lowering, a: Tensor, factor: Factor | Computed, how: products.Pack
     row and how many of them are kept; `places`: result and operands with their strides over lines, rows and
     positions; `across`: which operands differ from column to column."""
     count, line_step, length = line
-    n = factor.shape[2]
+    _, k, n = factor.shape
     packed, parts = factor.packed(lo, how)
+    if products.widened(lo.machine, how):
+        a, line_step, step, offsets = _widened(lo, a, line, step, offsets, k, run)
     flat = width[0] == width[1] and all(
         row == width[0] * col or length <= width[0] for _, _, row, col in places)
     made = products.plan(lo.machine, how, count, length, n, len(offsets) * parts, run, step,
@@ -185,6 +187,24 @@ def lines(lo: Lowering, a: Tensor, factor: Factor | Computed, how: products.Pack
         args += [operand, *strides]
         kinds.append(Operand(operand.tensor.dtype, any(strides), col))
     lo.step(made.spec(tree, kinds), args, made.items, made.grain, made.scratch)
+
+
+def _widened(lo: Lowering, a: Tensor, line: tuple[int, int, int], step: int, offsets: Sequence[int], k: int,
+             run: int) -> tuple[Tensor, int, int, list[int]]:
+    """Lines of bytes as int16, and the bytes between these, between their positions and to their taps. What
+    is filled up of `run` elements is whatever lies there."""
+    count, line_step, length = line
+    count = count if line_step else 1
+    if len(offsets) == 1 and not offsets[0]:
+        source, step = a.view((count, length, k), (line_step, step, 1)), run
+        made = lo.new((count * length * run + _SLACK,), "int16")
+        to, far = made.view((count, length, k), (length * run, run, 1)), length * run
+    else:
+        far = (length - 1) * step + max(offsets) + run
+        source, made = a.view((count, far), (line_step, 1)), lo.new((count * far,), "int16")
+        to = made.view((count, far), (far, 1))
+    store(lo, to, Expr.leaf(0, a.dtype).cast("int16"), [source])
+    return made, 2 * far if line_step else 0, 2 * step, [2 * o for o in offsets]
 
 
 def margins(lo: Lowering, x: Tensor, phases: int, high: int, wide: int, pitch: int, down: int, skip: int,
@@ -235,7 +255,7 @@ def product(lo: Lowering, a: Tensor, factor: Factor | Computed, zero: int = 0, b
         count, apart = outer[0] if outer else (1, none)
         how = factor.packing(lo, m)
         run, step, far, source = how.run(k), steps[0], apart[0], first
-        if run != k:
+        if run != k and not products.widened(lo.machine, how):
             image = first.view((count, k, 1, m), (far, 1, 0, step))
             source = margins(lo, image, 1, 1, m, run, 1, 1, 0, 0, 0)
             step, far = run, m * run

@@ -5,18 +5,20 @@ own range. Sums are exact; results are what the operators' definitions give.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ....codegen.kernels import quantize_range
 from ....codegen.kernels.conv.geometry import Geometry
+from ....codegen.kernels.int8 import few
 from ....codegen.kernels.int8.step import unit
 from ....codegen.write.expr import Expr
 from ....ir import No, Node, Value
 from ....ops.contrib.quant import gemm_factors
 from ....records import dataclass
+from ...elements import store
 from ...lower import Lazy, Lowering, Out, Pending, Source, lowers
 from ...tensor import Tensor, joint_shape
 from ..conv import geometry
@@ -176,18 +178,22 @@ Multiply = Callable[[Any, Bytes, Bytes, bool, "int8.Bias | None"], "Lazy | No"]
 
 def _multiplied(lo: Lowering, a: Bytes, b: Bytes, flip: bool = False, bias: int8.Bias | None = None
                 ) -> Lazy | No:
-    made = None if bias is not None else _row(lo, a, b, flip)
+    made = None if bias is not None else _few(lo, a, b, flip)
     if made is not None:
         return made
     second = _second(lo, *b, flip, a[0])
     return second if isinstance(second, No) else _sums(lo, *a, second, bias)
 
 
-def _row(lo: Lowering, a: Bytes, b: Bytes, flip: bool) -> Lazy | None:
-    """One row times a computed matrix whose rows lie side by side, as a sum over K: nothing is packed that is
-    read once. None for other factors."""
+def _few(lo: Lowering, a: Bytes, b: Bytes, flip: bool) -> Lazy | None:
+    """Few rows times a computed matrix whose rows lie side by side: nothing is packed that is read once. None
+    for other factors."""
     shape = lo.shape(a[0])
-    if lo.knows(b[0]) or not shape or math.prod(shape[:-1]) != 1 or len(lo.shape(b[0])) != 2:
+    if lo.knows(b[0]) or not shape or len(lo.shape(b[0])) != 2:
+        return None
+    m, n = math.prod(shape[:-1]), lo.shape(b[0])[0 if flip else 1]
+    by_rows = few.worth(lo.machine, m, n)
+    if not m or not by_rows and m != 1:
         return None
     matrix, points = lo.tensor(b[0]), [v for v in (b[1], a[1]) if v is not None]
     k, n = matrix.shape[::-1] if flip else matrix.shape
@@ -198,6 +204,8 @@ def _row(lo: Lowering, a: Bytes, b: Bytes, flip: bool) -> Lazy | None:
         matrix = matrix.permute((1, 0))
     if matrix.strides[1] != 1:
         return None
+    if by_rows:
+        return _whole(_by_rows(lo, lo.tensor(a[0]), a[1], matrix, b[1]))
     whole, ones = (*shape[:-1], k, n), (1,) * (len(shape) - 1)
     row = lo.tensor(a[0])
     tensors = [matrix.expand(whole), row.view(whole, (*row.strides, 0))]
@@ -211,6 +219,29 @@ def _row(lo: Lowering, a: Bytes, b: Bytes, flip: bool) -> Lazy | None:
         factors.append(factor)
     product = Folded("sum", Expr("mul", tuple(factors), INT), tensors, (len(ones),))
     return _whole(pending(lo, product, False, INT))
+
+
+def _by_rows(lo: Lowering, a: Tensor, a_zero: Value | None, matrix: Tensor, zero: Value | None) -> Pending:
+    """`few.worth` rows of A times the matrix, both less their zero points."""
+    k, n = matrix.shape
+    m = math.prod(a.shape[:-1])
+    tree, operands = Expr.leaf(0, a.dtype).cast("int16"), [a]
+    if a_zero is not None:
+        point = lo.tensor(a_zero)
+        tree = Expr("sub", (tree, Expr.leaf(1, point.dtype).cast("int16")), "int16")
+        operands.append(point.view((), ()))
+    rows = lo.new(a.shape, "int16")
+    store(lo, rows, tree, operands)
+    spec, items, grain, scratch = few.plan(lo.machine, m, n, k, matrix.dtype == "uint8", zero is not None)
+    point = matrix if zero is None else lo.tensor(zero)
+    shape = (*a.shape[:-1], n)
+
+    def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        to = out if tree is None and out.contiguous else lo.new(shape, INT)
+        lo.step(spec, [rows, matrix, point, Out(to), n, k, matrix.strides[0], n], items, grain, scratch)
+        if to is not out:
+            store(lo, out, tree or _SUM, [to, *operands])
+    return Pending(shape, INT, emit)
 
 
 @lowers("MatMulInteger", types=int8.BYTES)
