@@ -154,7 +154,8 @@ def test_other_kernels_assemble_elsewhere(target: Machine) -> None:
                      for name in ("sigmoid", "tanh", "tanh"))
     layer = rnn.plan(target, "LSTM", 9, 2, coded=True).spec(squashed, 0.0, False, False, False, True)
     rows = few.plan(target, 5, 70, 40, True, True)[0]
-    for spec, wanted in ((packed, ""), (rows, ""), (table.bytes_by_table(), "tbl" if target.arch == "aarch64" else ""),
+    for spec, wanted in ((packed, ""), (rows, ""),
+                         (table.bytes_by_table(), "tbl" if target.arch == "aarch64" else ""),
                          (layer, "sdot" if "dotprod" in target.features else "")):
         text = assemble(spec.text(target), target, True)
         assert isinstance(text, str) and wanted in text
