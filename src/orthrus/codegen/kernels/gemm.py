@@ -58,6 +58,9 @@ ABREAST = 8
 """Rows of such a B that `streams` reads side by side, as many as a cache has ways; and rows of A up to which
 it does."""
 
+DEEP = 512
+"""Rows of such a B from which on it is rather read again for a part of the rows of A than copied."""
+
 RUN = 4096
 """Bytes of each of them that an item of `streams` reads where it does not read all."""
 
@@ -439,9 +442,9 @@ def stream_plan(machine: Machine, m: int, n: int, k: int, batch: int, a_type: st
 @choice()
 def rows_together(machine: Machine, m: int, n: int, k: int, a_type: str = F, b_type: str = F) -> int:
     """How many of the rows of A are better multiplied by themselves: all, or a half or a third of some more
-    than `streams` takes, which reads B again for the others in less time than tiles copy it."""
+    than `streams` takes, which reads a deep B again for the others in less time than tiles copy it."""
     for parts in (2, 3):
-        if ABREAST < m <= 2 * ABREAST and m % parts == 0 and (
+        if ABREAST < m <= ABREAST * 3 // 2 and k >= DEEP and m % parts == 0 and (
                 stream_plan(machine, m // parts, n, k, parts, a_type, b_type) is not None):
             return m // parts
     return m
