@@ -99,6 +99,12 @@ def found_out(name: str, only: list[str]) -> None:
         assert finding.where and finding.found and finding.expected and finding.cure
 
 
+def test_what_measures_growth_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrency, "_made", lambda *_: None)
+    grown, _ = concurrency._growth(None, None, np.zeros(1))  # type: ignore[arg-type]
+    assert grown < concurrency.BYTES / 8
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["KeepsNativeMemory", "KeepsBytes"])
 @pytest.mark.parametrize("turn", [1, 2, 3])

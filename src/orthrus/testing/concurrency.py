@@ -319,7 +319,7 @@ def _growth(bench: Bench, model: Any, x: np.ndarray) -> tuple[float, str]:
         tracemalloc.start()
 
     def one() -> tuple[float, str]:
-        before, objects = tracemalloc.get_traced_memory()[0], _objects()
+        objects, before = _objects(), tracemalloc.get_traced_memory()[0]
         _made(bench, model, x, SESSIONS)
         gc.collect()
         grown = (tracemalloc.get_traced_memory()[0] - before) / SESSIONS
