@@ -195,7 +195,7 @@ def test_a_session_that_ends(wait: bool) -> None:
         engine.run(None, fed(2))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+@needs("POSIX")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_fork_meanwhile() -> None:
     session = session_of(EXP)

@@ -40,14 +40,14 @@ class Draws:
         self.target, self.threads = target, info.provider.threads
         self.rng = seeds.generator(node.attrs.get("seed"), node.index)
         self.otherwise = node.op.bind(node.attrs, 1, self.rng, info.input_dtypes)
-        self.samples = int(info.attribute("sample_size", 1))
-        self.result = ElementType(info.attribute("dtype", ElementType.INT32.value)).numpy
+        self.samples = int(info.attribute("sample_size"))
+        self.result = ElementType(info.attribute("dtype")).numpy
         self.ready: dict[Any, _Ready | None] = {}
 
     @classmethod
     def of(cls, info: OpKernelInfo, target: Machine) -> Draws | No:
         """That of a node; No for a type that the definition refuses."""
-        if info.attribute("dtype", ElementType.INT32.value) not in (ElementType.INT32, ElementType.INT64):
+        if info.attribute("dtype") not in (ElementType.INT32, ElementType.INT64):
             return No("no such result")
         return cls(info, target)
 

@@ -57,7 +57,7 @@ class Distinct:
         if info.attribute("axis") is not None:
             return No("no generated kernel for slices")
         own = info.node.domain == ""
-        return cls(dtype, target, own and bool(info.attribute("sorted", 1)), own, otherwise)
+        return cls(dtype, target, own and bool(info.attribute("sorted")), own, otherwise)
 
     def __call__(self, x: np.ndarray) -> Any:
         n = x.size
