@@ -98,6 +98,10 @@ def test_rows_of_turns_that_are_fed() -> None:
              for m in (3, 0, 1, -2, 40) for c in (True, False) for rows in (2, 0)]
     assert check(made, feeds)
     session, plain = session_of(made), session_of(made)
+    three = joined(session, feeds[0])
+    joined(session, feeds[-4])
+    assert door(session) is not three and three(None, feeds[0]) is None
+    session = session_of(made)
     for each in feeds:
         joined(session, each)
         for other in feeds:

@@ -44,11 +44,10 @@ class Joining:
 
     def __init__(self, graph: Graph, provider: CPUExecutionProvider, names: Sequence[str], limits: Limits
                  ) -> None:
-        inputs = [v.name for v in graph.inputs]
         self._graph, self._provider, self._limits, self._lock = graph, provider, limits, lock()
         self._native: Native | No | None = None
-        self._turns = _turns(graph)
-        self._door = fastcall.Door(inputs, names, range(len(names)))
+        self._turns, self._names = _turns(graph), list(names)
+        self._door: fastcall.Door | None = None
         self._last: tuple[Shapes, list[Any]] | None = None
         self._runs, self._left, self._closed = 0, JOINED, False
         self.run: Callable[[Any, Any], list[Any] | None] | None = None
@@ -113,10 +112,14 @@ class Joining:
                 program.give()
                 self._left = 0
                 return
-            self._door.open(program)
-            self.run = self._door.run if not turns else functools.partial(
-                _fed_again, self._door.run, [(self._graph.inputs[i].name, x) for i, x in zip(
-                    self._turns, turns, strict=True)])
+            # of its own: who still holds the one before has compared other turns
+            before, inputs = self._door, [v.name for v in self._graph.inputs]
+            self._door = door = fastcall.Door(inputs, self._names, range(len(self._names)))
+            door.open(program)
+            self.run = door.run if not turns else functools.partial(
+                _fed_again, door.run, [(inputs[i], x) for i, x in zip(self._turns, turns, strict=True)])
+            if before is not None:
+                before.close()
 
     def native(self, shapes: Shapes) -> Native | No:
         """What runs all of the graph for whatever is fed, lowered for inputs of these shapes; why nothing
@@ -148,7 +151,8 @@ class Joining:
         """Serve nothing from now on."""
         with self._lock:
             self._closed, self._left, self.run = True, 0, None
-            self._door.close()
+            if self._door is not None:
+                self._door.close()
             if self._native is not None and not isinstance(self._native, No):
                 self._native.close()
 
