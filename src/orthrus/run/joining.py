@@ -178,7 +178,7 @@ def _fed_again(run: Callable[[Any, Any], list[Any] | None], turns: Sequence[tupl
 def _constants(graph: Graph) -> int:
     """Bytes of all constants, those of bodies too."""
     graphs = [graph, *(body for node in graph.walk() for body in node.bodies())]
-    return sum(v.const.nbytes for each in graphs for v in each.initializers.values() if v.const is not None)
+    return sum(getattr(v.const, "nbytes", 0) for each in graphs for v in each.initializers.values())
 
 
 def _same(a: np.ndarray, b: Any) -> bool:
