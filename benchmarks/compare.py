@@ -2,6 +2,7 @@
 
     python -m benchmarks.compare --engines onnxruntime,openvino,orthrus --models resnet50 --threads 1,2
     python -m benchmarks.compare --onnx model.onnx --engines onnxruntime,orthrus
+    python -m benchmarks.compare --folder MODELS --engines onnxruntime,orthrus
 
 Each engine lives in a process of its own and they take turns, round by round, so that a drifting machine and
 a spinning thread pool cost every engine the same. Given per model and thread count: median and minimum of all
@@ -199,7 +200,7 @@ def means(report: dict[str, dict[str, Figures]], engines: Sequence[str], threads
 def main() -> None:
     import onnx
 
-    from . import zoo
+    from . import stored, zoo
 
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -208,6 +209,7 @@ def main() -> None:
     parser.add_argument("--models", help="names in the zoo, comma separated; all of them if left out")
     parser.add_argument("--onnx", type=Path, action="append",
                         help="a model of your own; its inputs are generated")
+    parser.add_argument("--folder", type=Path, help=f"models of your own: {stored.FORM}; --models chooses")
     parser.add_argument("--models-dir", type=Path, help="where the zoo's models are written and kept")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=5)
@@ -221,8 +223,12 @@ def main() -> None:
     work: list[tuple[str, Path, dict[str, Any]]] = []
     for path in args.onnx or ():
         work.append((path.stem, path, _generated(path)))
-    if not args.onnx or args.models:
-        for name in args.models.split(",") if args.models else zoo.cases():
+    chosen = args.models.split(",") if args.models else None
+    for name, path in stored.models(args.folder).items() if args.folder else ():
+        if chosen is None or name in chosen:
+            work.append((name, path, stored.feeds(path)))
+    if not (args.onnx or args.folder) or (chosen and not args.folder):
+        for name in chosen or zoo.cases():
             path = folder / f"{name}.onnx"
             if not path.exists():
                 onnx.save(zoo.build(name), path)
@@ -233,7 +239,7 @@ def main() -> None:
             found = measure(engines, str(path), feed, count, args.rounds, args.seconds)
             report[f"{name}@{count}"] = found
             for engine, figures in found.items():
-                print(f"{name:18}{count}t  {engine:14} {figures}", flush=True)
+                print(f"{name:24}{count}t  {engine:14} {figures}", flush=True)
             if args.json:
                 plain = {key: {e: f.plain() for e, f in row.items()} for key, row in report.items()}
                 args.json.write_text(json.dumps(plain, indent=1))

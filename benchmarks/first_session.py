@@ -3,8 +3,7 @@
     python -m benchmarks.first_session [--folder MODELS] [--models NAME,...] [--threads 1] [--rounds 2]
                                        [--clock wall]
 
-The models are the zoo's, and those under `--folder`: each `NAME/model.onnx` with its inputs in `NAME/io.npz`,
-arrays called `in:INPUT`. Measured are a session and its first run, without the imports: with an empty cache
+The models are the zoo's, and those under `--folder`, as `stored` takes them. Measured are a session and its first run, without the imports: with an empty cache
 (`first`), then in another process with what that one left behind (`second`), and once more (`third`). The
 engines take turns; the least of all rounds counts. `--clock processor` counts the processor's time instead of
 the wall's, that of processes that were started too: it says more beside other work. Given are milliseconds,
@@ -24,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import zoo
+from . import stored, zoo
 
 KINDS = ("first", "second", "third")
 CLOCKS = ("wall", "processor")
@@ -76,8 +75,8 @@ def models(folder: str, work: Path) -> dict[str, tuple[Path, Path]]:
     found = {}
     for name in zoo.cases():
         found[name] = work / f"{name}.onnx", work / f"{name}.npz"
-    for path in sorted(Path(folder).glob("*/model.onnx")) if folder else ():
-        found[path.parent.name] = path, path.parent / "io.npz"
+    for name, path in stored.models(folder).items() if folder else ():
+        found[name] = path, path.parent / "io.npz"
     return found
 
 
@@ -87,8 +86,7 @@ def put(name: str, model: Path, feeds: Path, work: Path) -> tuple[Path, Path]:
         model.write_bytes(zoo.build(name).SerializeToString())
         given = zoo.feeds(name)
     else:
-        arrays = dict(np.load(feeds, allow_pickle=True))
-        given = {key[3:]: value for key, value in arrays.items() if key.startswith("in:")}
+        given = stored.feeds(model)
     feeds = work / f"{name}.npz"
     np.savez(feeds, **given)
     return model, feeds
