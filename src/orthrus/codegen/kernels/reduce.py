@@ -1,7 +1,8 @@
 """Reductions: a tree over strided tensors and the axes to fold in, one number per remaining position out.
 
 A vector holds either neighbours of one run that is folded (`along`), whose lanes are folded at the end, or
-the same place of as many results that lie next to each other (`across`). Sums of floats are made of runs of
+the same place of as many results that lie next to each other (`across`); runs of a few elements without gaps
+are read whole and dealt to such vectors, which are folded as the lanes would be. Sums of floats are made of runs of
 16 per accumulator, several accumulators side by side, and what rounding takes from a total is carried on: the
 error does not grow with the number of elements, and the order does not depend on how the items are divided.
 """
@@ -19,12 +20,14 @@ from ..write.convert import convert
 from ..write.emit import F32, I32, I64, PTR, V, vec
 from ..write.expr import BYTES, LLVM, Expr, emit
 from ..write.template import template
-from .loops import side_by_side
+from .loops import picked, side_by_side
 from .rows import Read, cell_of, closed, merged, positions
 
 RUN = 16
 """Elements an accumulator takes before it goes into the total."""
 
+FEW = 8
+"""Elements of a run that is read whole, at most."""
 GRAIN = 1 << 14
 _FLOATS = ("float32", "float64")
 
@@ -33,13 +36,14 @@ _FLOATS = ("float32", "float64")
 class ReduceForm:
     """How a kernel walks. `outer`: dimensions that count items; `inner`: folded dimensions around the
     innermost; `across`: lanes are results, `width` vectors of them, and with `ragged` the last ones are not
-    full."""
+    full; `few`: the elements of runs without gaps, 0 where lanes lie otherwise."""
 
     outer: int
     inner: int
     across: bool
     width: int = 1
     ragged: bool = False
+    few: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: S
     kept = merged(shape, [a for a in order if a not in axes], steps)
     folded = merged(shape, [a for a in order if a in axes], steps)
     length, last = folded.pop() if folded else (1, (0,) * len(steps))
-    columns, width, ragged = 0, 1, False
+    columns, width, ragged, few = 0, 1, False, 0
     along = last[0] == 1 and all(s in (0, 1) for s in last[:reads])
     units = (*last[:reads], *(0 for _ in steps[reads:]))
     if not along:
@@ -98,8 +102,15 @@ def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: S
             ragged = columns % (lanes * width) != 0
         elif length > 1:
             return None
+    elif 1 < length <= FEW and size >= 4:
+        at = next((i for i, (_, s) in enumerate(kept) if s[0] == length and s[-1] == 1
+                   and all(pitch in (0, length * step) for pitch, step in zip(s[:reads], last, strict=False))
+                   and all(u in (0, 1) for u in s[reads:])), None)
+        if at is not None:
+            columns, units = kept.pop(at)
+            ragged, few = columns % lanes != 0, length
     across = columns > 0
-    form = ReduceForm(max(len(kept), 1), len(folded), across, width, ragged)
+    form = ReduceForm(max(len(kept), 1), len(folded), across, width, ragged, few)
     rows = [d for d, _ in kept] or [1]
     sizes = (length, *((columns,) if across else ()), *(d for d, _ in folded), *rows[1:])
     found = tuple((*([s[t] for _, s in kept] or [0]),
@@ -214,7 +225,8 @@ def _bound(dtype: str, lowest: bool) -> Any:
 def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...], tree: Expr,
                 operands: tuple[Read, ...], out: str, after: Expr | None) -> None:
     """`kind` (`sum`, `prod`, `max`, `min`, or `arg max`, `arg min`, `arg max last`, `arg min last`) of `tree`
-    over the tensors `reads`. `after`, over the result and `operands`, gives what is stored as `out`."""
+    over the tensors `reads`; of those that runs without gaps are read from, the stride from lane to lane is
+    what a run has. `after`, over the result and `operands`, gives what is stored as `out`."""
     dtype = tree.dtype
     lanes = f.machine.lanes(BYTES[dtype])
     fold = Best(f, kind, dtype, lanes) if kind.startswith("arg") else Fold(f, kind, dtype, lanes)
@@ -258,7 +270,7 @@ def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...]
             offset = f.i64(0)
             for p, s in zip(place, outer, strict=True):
                 offset = offset + p * s
-            bases.append(f.gep(base, offset + column if across and unit else offset, cell_of(kind_of)))
+            bases.append(f.gep(base, offset + column * unit if across and unit else offset, cell_of(kind_of)))
 
         def load(base: V, kind: Read, at: V | int, mask: V | None) -> V:
             name, unit = kind
@@ -302,7 +314,32 @@ def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...]
                 return taken_together(bases, at, state) if together else taken(bases, at, state, None)
             return [v for c, state in enumerate(split(now, len(begin))) for v in one(i + c * step, state)]
 
+        def dealt(base: V, kind: Read, step: V) -> list[V]:
+            """Per element of a run the vector of all runs."""
+            name, unit = kind
+            if not unit:
+                return [f.splat(f.load(LLVM[name], base, step * c), lanes) for c in range(form.few)]
+            parts, ty = list[V](), vec(LLVM[name], lanes)
+            for j in range(form.few):
+                mask = f.mask(lanes, left * form.few - j * lanes) if form.ragged else None
+                parts.append(f.load(ty, base, j * lanes) if mask is None else
+                             f.load_masked(ty, base, j * lanes, mask))
+            return [picked(f, parts, [divmod(row * form.few + c, lanes) for row in range(lanes)])
+                    for c in range(form.few)]
+
+        def runs(bases: Sequence[V], total: Sequence[V]) -> list[V]:
+            given = [dealt(b, k, t[3]) for b, k, t in zip(bases, reads, tensors, strict=False)]
+            now = [fold.step(fold.start, emit(f, tree, each), f.splat(f.const(I32, c), lanes))
+                   for c, each in enumerate(zip(*given, strict=True))]
+            while len(now) > 1:
+                half = 1 << (len(now) - 1).bit_length() - 1
+                now = [fold.join(a, b) for a, b in zip(now, now[half:], strict=False)] + now[len(now) - half:half]
+            return fold.gather(total, now[0])
+
         def run(bases: Sequence[V], total: Sequence[V]) -> list[V]:
+            if form.few:
+                return runs(bases, total)
+
             def part(at: V, *now: V) -> list[V]:
                 end = f.minimum(at + RUN * chains * step, length)
                 whole = at + ((end - at) & -(chains * step))
