@@ -22,7 +22,8 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "conv": ((1, 5, 6, 7), (24, 5, 1, 1), {}), "few": ((2, 16, 5, 5), (1, 16, 3, 3), {}),
     "depthwise": ((1, 16, 6, 7), (16, 1, 3, 3), {"group": 16}),
     "transform": ((1, 32, 20, 20), (32, 32, 3, 3), {}), "stem": ((1, 3, 9, 9), (12, 3, 3, 3), {}),
-    "gemm": ((3, 20), (20, 33), {}), "dots": ((1, 20), (20, 1), {})}
+    "gemm": ((3, 20), (20, 33), {}), "dots": ((1, 20), (20, 1), {}), "elements": ((3, 20), (), {}),
+    "number": ((), (), {})}
 
 
 def network(kind: str, numbers: tuple[float, float], turned: bool, between: str = "HardSwish"
@@ -31,12 +32,12 @@ def network(kind: str, numbers: tuple[float, float], turned: bool, between: str 
     shape, weights, attributes = SHAPES[kind]
     drawn = np.random.default_rng(1)
     given = {"w": drawn.standard_normal(weights).astype(np.float32),
-             "scale": np.array(numbers[:1], np.float32), "shift": np.array(numbers[1], np.float32)}
-    product = "Conv" if len(weights) > 2 else "MatMul"
+             "scale": np.array(numbers[:1] if shape else numbers[0], np.float32), "shift": np.array(numbers[1], np.float32)}
+    product = "Conv" if len(weights) > 2 else "MatMul" if weights else "Abs"
 
     def pair(a: str, b: str) -> list[str]:
         return [b, a] if turned else [a, b]
-    nodes = [helper.make_node(product, ["x", "w"], ["p"], **attributes),
+    nodes = [helper.make_node(product, ["x", "w"] if weights else ["x"], ["p"], **attributes),
              helper.make_node(between, ["p"], ["a"]), helper.make_node("Mul", pair("a", "scale"), ["m"]),
              helper.make_node("Add", pair("m", "shift"), ["y"])]
     graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, shape)],
@@ -67,7 +68,7 @@ def test_learned_numbers_and_orders_ask_for_the_same(kind: str) -> None:
         found = kernels(model)
         assert before is None or found == before
         before = found
-        x = np.random.default_rng(seed).standard_normal(SHAPES[kind][0]).astype(np.float32)
+        x = np.asarray(np.random.default_rng(seed).standard_normal(SHAPES[kind][0]), np.float32)
         right(model, x)
 
 
@@ -77,10 +78,11 @@ def test_written_numbers_stay() -> None:
     assert kernels(network("conv", (1 / 6, 3.0), False)) != kernels(network("conv", (2 ** 0.5, 3.0), False))
 
 
-def test_odd_numbers() -> None:
+@pytest.mark.parametrize("kind", ("gemm", "elements"))
+def test_odd_numbers(kind: str) -> None:
     """What is no number, and what has no fraction, as in a definition."""
     for odd in (np.nan, np.inf, -np.inf, -0.0, 1e-44, 3.4028235e38, 0.33333334):
-        model = network("gemm", (1.2345678, odd), True, "Relu")
+        model = network(kind, (1.2345678, odd), True, "Relu")
         x = np.linspace(-2, 2, 60, dtype=np.float32).reshape(3, 20)
         right(model, x)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..codegen.kernels import loops, transpose
-from ..codegen.write.expr import Expr
+from ..codegen.write.expr import Expr, ordered
+from .numbers import with_numbers
 from .tensor import Tensor
 from .walk import Walked, order_like
 
@@ -22,6 +23,8 @@ _SMALL = 1024
 def store(lo: Lowering, out: Tensor, tree: Expr, operands: list[Tensor]) -> None:
     """Write `tree` over `operands`, broadcast to the result's shape, into `out`."""
     spread = [t.expand(out.shape) for t in operands]
+    if tree.args:
+        tree = with_numbers(lo, ordered(tree), out.shape, spread, 0)
     if tree.op == "leaf" and _turned(lo, out, spread[tree.value]):
         return
     made = loops.nest(out.shape, [out.strides, *(t.strides for t in spread)])
@@ -32,7 +35,7 @@ def store(lo: Lowering, out: Tensor, tree: Expr, operands: list[Tensor]) -> None
             spread = [lo.copied(t, order_like(t, out)) if far else t
                       for t, far in zip(spread, across, strict=True)]
             made = loops.nest(out.shape, [out.strides, *(t.strides for t in spread)])
-    spec, cells, items, grain = loops.elementwise(made, tree, [t.dtype for t in operands])
+    spec, cells, items, grain = loops.elementwise(made, tree, [t.dtype for t in spread])
     walked = [Walked(t, made.sizes, strides, t is out)
               for t, strides in zip((out, *spread), made.strides, strict=True)]
     lo.step(spec, [*walked, *cells], items, grain)

@@ -457,7 +457,7 @@ class Lowering:
         tree = None if lazy.tree.op == "leaf" else ordered(lazy.tree.substitute(
             lambda leaf: Expr.leaf(place[leaf.value], leaf.dtype)))
         if tree is not None and source.pending.numbers:
-            tree = with_numbers(self, tree, lazy.shape, operands)
+            tree = with_numbers(self, tree, lazy.shape, operands, 1)
         source.pending.emit(self, out, tree, operands)
         if tree is None:
             source.tensor = out

@@ -1,6 +1,6 @@
 """Numbers that a model learned, as operands of kernels: in code each would ask for a kernel of its own.
 
-In: a kernel's closing tree and its operands. Out: the tree that reads such numbers, and the operands they
+In: a kernel's tree and its operands. Out: the tree that reads such numbers, and the operands they
 became. A number that anybody might write down stays in the code, the same for all models that have it.
 """
 
@@ -28,13 +28,13 @@ _NAMED = frozenset(np.float32(n).item() for n in (
 """What definitions of activations have in them."""
 
 
-def with_numbers(lo: Lowering, tree: Expr, shape: tuple[int, ...], operands: list[Tensor]) -> Expr:
-    """`tree`, over a kernel's value of `shape` and `operands`, to which the numbers are added."""
+def with_numbers(lo: Lowering, tree: Expr, shape: tuple[int, ...], operands: list[Tensor], first: int) -> Expr:
+    """`tree`, whose leaves from `first` on are `operands`, to which the numbers are added, of `shape`."""
     read: dict[float, Expr] = {}
-    for number in list(dict.fromkeys(_numbers(tree)))[:_MOST] if shape else ():
+    for number in list(dict.fromkeys(_numbers(tree)))[:_MOST]:
         held = lo.table(np.full, 1, number, "float32")
-        operands.append(held.expand(shape))
-        read[number] = Expr.leaf(len(operands), "float32")
+        read[number] = Expr.leaf(first + len(operands), "float32")
+        operands.append(held.view(shape, (0,) * len(shape)))
     return _reading(tree, read) if read else tree
 
 

@@ -73,7 +73,7 @@ def _made_for(config: Config) -> list[Any] | None:
              and config.limits is DEFAULT and "orthrus.watch" not in config.entries
              and not any(key.startswith("ep.") for key in config.entries)
              and all(type(p) is CPUExecutionProvider for p in config.providers))
-    if here is None or not plain or not (code := cache.stamp()):
+    if here is None or not plain or not (code := cache.look()):
         return None
     return [code, here.told, np.__version__, sys.version, config.level, sorted(config.skip),
             sorted(config.free_dims.items()), sorted(config.free_denotations.items()),

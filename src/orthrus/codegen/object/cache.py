@@ -104,18 +104,30 @@ def stamp() -> str:
     return _stamp(os.path.dirname(_CODEGEN), ABOVE)
 
 
+@functools.cache
+def look() -> str:
+    """What tells those sources as they lie on this machine, without reading them where their times will do;
+    empty where they are no files."""
+    rows = _listed(os.path.dirname(_CODEGEN), ABOVE)
+    return _told_by(rows) if rows and _settled(rows) else stamp()
+
+
+Row = tuple[str, int, int, int, int, int]
+"""A source's place, size, times, number and device."""
+
+
 def _stamp(package: str, without: Collection[str] = ()) -> str:
     """A digest of a package's sources. Files whose places, sizes and times are those of an earlier look are
     not read again, but for such as were changed within its resolution of time. `without`: folders in it that
     are none of them."""
-    digest, rows = hashlib.sha256(), list[tuple[str, int, int, int, int, int]]()
+    rows = _listed(package, without)
+    if not rows:
+        return ""
+    seen, digest = _told_by(rows), hashlib.sha256()
+    known = load([seen]).get(seen)
+    if known is not None:
+        return known.decode()
     try:
-        _list_sources(package, without, rows)
-        rows.sort()
-        look = hashlib.sha256(marshal.dumps(("sources", package, rows), 0)).hexdigest()
-        known = load([look]).get(look)
-        if known is not None:
-            return known.decode()
         for path, *_ in rows:
             with open(path, "rb") as file:
                 content = file.read()
@@ -123,16 +135,30 @@ def _stamp(package: str, without: Collection[str] = ()) -> str:
             digest.update(content)
     except OSError:
         return ""
-    if not rows:
-        return ""
-    if time.time_ns() - max(max(row[2:4]) for row in rows) > _SETTLED:
-        store({look: digest.hexdigest().encode()})
+    if _settled(rows):
+        store({seen: digest.hexdigest().encode()})
     return digest.hexdigest()
 
 
-def _list_sources(folder: str, without: Collection[str], into: list[tuple[str, int, int, int, int, int]]
-                  ) -> None:
-    """The place, size, times and number of each source."""
+def _told_by(rows: Sequence[Row]) -> str:
+    return hashlib.sha256(marshal.dumps(("sources", rows), 0)).hexdigest()
+
+
+def _settled(rows: Sequence[Row]) -> bool:
+    """Whether any further change would show in the files' times."""
+    return time.time_ns() - max(max(row[2:4]) for row in rows) > _SETTLED
+
+
+def _listed(package: str, without: Collection[str]) -> list[Row]:
+    rows = list[Row]()
+    try:
+        _list_sources(package, without, rows)
+    except OSError:
+        return []
+    return sorted(rows)
+
+
+def _list_sources(folder: str, without: Collection[str], into: list[Row]) -> None:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".py"):

@@ -41,12 +41,12 @@ _lent: dict[Machine, list[Prelinked]] = {}
 """Code for where none can be made."""
 _lock = rlock()
 
-_PACE = 1.8e-7
+_PACE = 3e-7
 """Seconds to compile one character of assembly: what deciding about further processes goes by."""
 _PATIENCE = 1.0
 """Seconds after which a terminal is told what is waited for."""
-_WORTH = 0.15
-"""Seconds of work that pay for one more process, which needs about 0.07 to start."""
+_WORTH, _START = 0.15, 0.09
+"""Seconds of work that pay for one more process, and those that it needs to start."""
 
 
 Functions = Mapping[str, Mapping[str, int]]
@@ -251,8 +251,7 @@ def compile_all(texts: Sequence[str], machine: Machine, helpers: int | None = No
     if helpers is None:
         worth = int(sum(map(len, texts)) * _PACE / _WORTH)
         helpers = max(0, min(worth, len(usable())) - 1)
-    order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
-    shares = [order[i::helpers + 1] for i in range(helpers + 1)]
+    shares = _shares([_PACE * len(text) for text in texts], helpers)
     made: dict[int, bytes] = {}
 
     def ask(share: list[int]) -> None:
@@ -268,6 +267,17 @@ def compile_all(texts: Sequence[str], machine: Machine, helpers: int | None = No
         for thread in threads:
             thread.join()
     return [made[i] if i in made else _compile(text, machine) for i, text in enumerate(texts)]
+
+
+def _shares(seconds: Sequence[float], helpers: int) -> list[list[int]]:
+    """Which pieces of work this process takes, and which each helper, so that all are done at one time."""
+    shares = [list[int]() for _ in range(helpers + 1)]
+    until = [0.0] + [_START] * helpers
+    for i in sorted(range(len(seconds)), key=lambda i: -seconds[i]):
+        first = until.index(min(until))
+        shares[first].append(i)
+        until[first] += seconds[i]
+    return [shares[0], *filter(None, shares[1:])]
 
 
 @contextlib.contextmanager
