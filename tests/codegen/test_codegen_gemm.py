@@ -175,18 +175,23 @@ def test_nothing_of_padding_reaches_results() -> None:
 @given(data=st.data())
 @QUICK
 def test_dots(machine: Machine, data: Any) -> None:
+    """Of rows that are multiplied together the very bits of each by itself."""
     lanes = machine.lanes()
-    m, n = data.draw(st.integers(1, 4)), data.draw(st.integers(lanes, 70))
+    m, n = data.draw(st.integers(1, 8)), data.draw(st.integers(lanes, 70))
     k, batch = data.draw(st.integers(0, 70)), data.draw(st.integers(1, 3))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     a, b, bias = matrix(rng, batch, m, k), matrix(rng, batch, k, n), matrix(rng, 1, 1, n)
-    out = native.guarded(np.zeros((batch, m, n), np.float32))
     turned, blocks = native.guarded(np.ascontiguousarray(b.swapaxes(1, 2))), -(-n // lanes)
     tree = Expr("add", (LEAF, Expr.leaf(1, "float32")), "float32")
-    spec = gemm.dots(a_type=F, b_type=F, tree=tree, operands=(Operand("float32", False, True),))
-    native.run(spec, native.guarded(a), turned, out, m, n, k, k, k, n, 1, m * k, 0, n * k, 0, m * n, 0,
-               blocks, native.guarded(bias), 0, 0, 0, items=batch * blocks, machine=machine)
-    np.testing.assert_allclose(out, np.matmul(a, b) + bias, 1e-4, 1e-4)
+    made = list[np.ndarray]()
+    for abreast in sorted({1, gemm.dots_abreast(machine, m, n, gemm.DEEP) or m}):
+        made.append(native.guarded(np.zeros((batch, m, n), np.float32)))
+        spec = gemm.dots(a_type=F, b_type=F, abreast=abreast, tree=tree,
+                         operands=(Operand("float32", False, True),))
+        native.run(spec, native.guarded(a), turned, made[-1], m, n, k, k, k, n, 1, m * k, 0, n * k, 0, m * n,
+                   0, blocks, native.guarded(bias), 0, 0, 0, items=batch * blocks, machine=machine)
+        np.testing.assert_allclose(made[-1], np.matmul(a, b) + bias, 1e-4, 1e-4)
+    np.testing.assert_array_equal(made[0], made[-1])
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{8 * m.vector}")
@@ -257,7 +262,9 @@ def test_every_machine_assembles(machine: Machine) -> None:
     for source in gemm.SOURCES:
         made = gemm.plan(machine, 64, 100, 50, 1, source, 50, 100)
         assert assemble(made.spec(None, ()).text(machine), machine)
-    assert assemble(gemm.dots(a_type=F, b_type=F, tree=None, operands=()).text(machine), machine)
+    for abreast in (1, 3):
+        dots = gemm.dots(a_type=F, b_type=F, abreast=abreast, tree=None, operands=())
+        assert assemble(dots.text(machine), machine)
     assert assemble(gemm.streams(rows=3, a_type=F, b_type=F, tree=None, operands=()).text(machine), machine)
 
 

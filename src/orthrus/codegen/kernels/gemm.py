@@ -372,14 +372,31 @@ def _corners(f: Body, sides: Sequence[Side], operands: Sequence[Operand], outer:
             for (p, s, o, q), x in zip(sides, operands, strict=True)]
 
 
+_SIDE, _SHALLOW = 4, 128
+"""Rows of B that `dots` reads side by side: more would meet in one set of a cache where they lie a power of
+two apart; and how long rows may be that are read again for each of A's."""
+
+
+@choice()
+def dots_abreast(machine: Machine, m: int, n: int, k: int, a_type: str = F) -> int:
+    """How many rows of A `dots` multiplies by one look at B, as many as registers hold the sums of; 0 where
+    tiles do it in less time, which copy B."""
+    most = 1 if k <= _SHALLOW else 4 if machine.registers >= 32 else 2
+    abreast = next(count for count in range(most, 0, -1) if m % count == 0) if m else 1
+    few = m <= FEW_ROWS or (m <= 2 * FEW_ROWS and k >= DEEP and abreast > 2)
+    return abreast if few and n >= machine.lanes(BYTES[total_of(a_type)]) else 0
+
+
 @template("a:ptr b:ptr c:ptr m:i64 n:i64 k:i64 a_row:i64 b_row:i64 c_row:i64 " + _BATCHES + " blocks:i64")
 def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row: V, inner: V, a_out: V,
          a_in: V, b_out: V, b_in: V, c_out: V, c_in: V, blocks: V, *, a_type: str, b_type: str,
-         tree: Expr | None, operands: tuple[Operand, ...]) -> None:
-    """C = tree(A·Bᵀ) for few rows of A, B (n, k) read once where it lies, n at least a vector: item
-    (batch * blocks + block) is a vector of columns. Operands as in `gemm`."""
+         abreast: int, tree: Expr | None, operands: tuple[Operand, ...]) -> None:
+    """C = tree(A·Bᵀ) for few rows of A, B (n, k) read where it lies, once for `abreast` rows, of which m is a
+    multiple; n is at least a vector: item (batch * blocks + block) is a vector of columns. Operands as in
+    `gemm`."""
     total = LLVM[total_of(a_type)]
     lanes = f.machine.lanes(SIZES[total])
+    side = min(_SIDE, lanes)
     a_elem, b_elem, b_size = LLVM[a_type], LLVM[b_type], BYTES[b_type]
     finish = TileEpilogue(f, tree, operands, total_of(a_type))
     sides = _sides(f, 17, operands)
@@ -398,21 +415,27 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
         rows = Rows(f, b_at, b_row * b_size, lanes)
         tail = f.mask(lanes, k - whole)
 
-        def row(r: V) -> None:
-            mine = f.gep(a_at, r * a_row, a_elem)
+        def several(r: V) -> None:
+            mine = [f.gep(a_at, (r + q) * a_row, a_elem) for q in range(abreast)]
 
-            def step(j: V, mask: V | None, sums: Sequence[V]) -> list[V]:
-                x = as_float(f, load(f, vec(a_elem, lanes), f.gep(mine, j, a_elem), mask))
-                bases = [f.gep(base, j, b_elem) for base in rows.bases]
-                return [f.fma(x, as_float(f, load(f, vec(b_elem, lanes), rows.at(bases, y, 0), mask)), now)
-                        for y, now in enumerate(sums)]
-            zeros = [f.zero(vec(total, lanes))] * lanes
-            sums = f.loop(0, whole, lanes, zeros, lambda j, *sums: step(j, None, sums))
-            sums = f.when(whole < k, lambda: step(whole, tail, sums), lambda: sums)
-            places = _corners(f, sides, operands, outer, at, r, col)
-            out = f.gep(c, outer * c_out + at * c_in + r * c_row + col, _stored(finish.dtype))
-            finish.store([_added(f, sums)], 1, Corner(out), places, mask)
-        f.loop(0, m, 1, [], row)
+            def summed(first: int) -> list[V]:
+                """Of each row in turn its sums with `side` rows of B from `first` on."""
+                def step(j: V, mask: V | None, sums: Sequence[V]) -> list[V]:
+                    xs = [as_float(f, load(f, vec(a_elem, lanes), f.gep(each, j, a_elem), mask)) for each in mine]
+                    bases = [f.gep(base, j, b_elem) for base in rows.bases]
+                    ys = [as_float(f, load(f, vec(b_elem, lanes), rows.at(bases, first + y, 0), mask))
+                          for y in range(side)]
+                    return [f.fma(x, y, sums[q * side + i]) for q, x in enumerate(xs) for i, y in enumerate(ys)]
+                zeros = [f.zero(vec(total, lanes))] * (abreast * side)
+                sums = f.loop(0, whole, lanes, zeros, lambda j, *sums: step(j, None, sums))
+                return f.when(whole < k, lambda: step(whole, tail, sums), lambda: sums)
+            parts = [summed(first) for first in range(0, lanes, side)]
+            for q in range(abreast):
+                sums = [v for part in parts for v in part[q * side:(q + 1) * side]]
+                places = _corners(f, sides, operands, outer, at, r + q, col)
+                out = f.gep(c, outer * c_out + at * c_in + (r + q) * c_row + col, _stored(finish.dtype))
+                finish.store([_added(f, sums)], 1, Corner(out), places, mask)
+        f.loop(0, m, abreast, [], several)
     f.loop(f.lo, f.hi, 1, [], item)
 
 

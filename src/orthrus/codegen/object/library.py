@@ -41,11 +41,11 @@ _lent: dict[Machine, list[Prelinked]] = {}
 """Code for where none can be made."""
 _lock = rlock()
 
-_PACE = 3e-7
+_PACE = 3.5e-7
 """Seconds to compile one character of assembly: what deciding about further processes goes by."""
 _PATIENCE = 1.0
 """Seconds after which a terminal is told what is waited for."""
-_WORTH, _START = 0.15, 0.09
+_WORTH, _START = 0.12, 0.09
 """Seconds of work that pay for one more process, and those that it needs to start."""
 
 

@@ -285,9 +285,12 @@ def _step(lo: Lowering, views: Sequence[Tensor], rows: int, n: int, k: int, row:
         a, b, rows, n = b, a, 1, rows
         between[:4] = *between[2:4], *between[:2]
         row, b_row = [0, 0, 0], row[0]
-    if turned or (source == "transposed" and rows <= gemm.FEW_ROWS and n >= lanes):
+    abreast = 0
+    if turned or source == "transposed":
+        abreast = gemm.dots_abreast(lo.machine, rows, n, k, a.dtype)
+    if abreast:
         blocks = -(-n // lanes)
-        spec = gemm.dots(a_type=a.dtype, b_type=b.dtype, tree=tree, operands=kinds)
+        spec = gemm.dots(a_type=a.dtype, b_type=b.dtype, abreast=abreast, tree=tree, operands=kinds)
         lo.step(spec, [a, b, result, rows, n, k, row[0], b_row, row[2], batch[1], *between[:6], blocks,
                        *sides], count * blocks, gemm.grain(rows * n * k * count, count * blocks))
         return
