@@ -149,35 +149,35 @@ def test_long_sums_are_as_accurate_as_pairwise(machine: Machine, along: bool) ->
 def test_runs_of_few_elements_are_folded_as_lanes_are(machine: Machine, kind: str, dtype: str) -> None:
     """The very bits of one run at a time, however many there are, beside an operand that all have and one
     that each has."""
-    rng = np.random.default_rng(BYTES[dtype])
+    for few, rows in itertools.product(range(2, reduce.FEW + 1), (1, 5, 16, 45)):
+        found, one = (_few_folded(machine, kind, dtype, few, rows, beside) for beside in (True, False))
+        np.testing.assert_array_equal(found.view(np.uint8), one.view(np.uint8))
+
+
+def _few_folded(machine: Machine, kind: str, dtype: str, few: int, rows: int, beside: bool) -> np.ndarray:
+    """Runs of `few` elements folded: many at a time, or one where their results do not lie `beside` each
+    other."""
+    rng = np.random.default_rng(few)
     arg, work = kind.startswith("arg"), "float32" if dtype == "float16" else dtype
     out = "int64" if arg else work
-    for few, rows in itertools.product(range(2, reduce.FEW + 1), (1, 5, 16, 45)):
-        x = native.guarded(numbers(rng, (3, rows, 2, few), dtype, arg))
-        x[0, 0, 0] = 0 if dtype.startswith("int") else (-0.0, np.nan)[rows % 2]
-        both = numbers(rng, (3, rows, 2, few), work)[:, :1, :1]
-        each = native.guarded(numbers(rng, (3, rows, 2, 1), out))
-        tree = Expr("add", (Expr.leaf(0, dtype).cast(work), Expr.leaf(1, work)), work)
-        after = Expr("add", (Expr.leaf(0, out), Expr.leaf(1, out)), out)
-
-        def run(walk: reduce.ReduceWalk, operand: np.ndarray, apart: bool) -> np.ndarray:
-            y = np.zeros_like(operand.base) if apart else native.guarded(np.zeros_like(each))
-            y = y[..., :1]
-            spec = reduce.reduce_axes(
-                form=walk.form, kind=kind, tree=tree, out=out, after=after, operands=((out, walk.units[2]),),
-                reads=((dtype, walk.units[0]), (work, walk.units[1])))
-            native.run(spec, *walk.cells([x, both, operand, y]), items=walk.items, machine=machine,
-                       splits=(walk.items // 2,))
-            return y
-
-        def planned(operand: np.ndarray) -> reduce.ReduceWalk | None:
-            wide, end = np.broadcast_to(both, x.shape), steps(operand, (3,))
-            return reduce.plan(machine, x.shape, (3,), [steps(x), steps(wide), end, end], 2, BYTES[work])
-        apart = np.repeat(each, 2, 3)[..., :1]  # results that do not lie next to each other
-        found, one = planned(each), planned(apart)
-        assert found is not None and found.form.few == few and one is not None and not one.form.across
-        np.testing.assert_array_equal(np.ascontiguousarray(run(found, each, False)).view(np.uint8),
-                                      np.ascontiguousarray(run(one, apart, True)).view(np.uint8))
+    x = native.guarded(numbers(rng, (3, rows, 2, few), dtype, arg))
+    x[0, 0, 0] = 0 if dtype.startswith("int") else (-0.0, np.nan)[rows % 2]
+    both = numbers(rng, (3, rows, 2, few), work)[:, :1, :1]
+    each = numbers(rng, (3, rows, 2, 1), out)
+    operand = native.guarded(each) if beside else np.repeat(each, 2, 3)[..., :1]
+    y = native.guarded(np.zeros_like(each)) if beside else np.zeros((*each.shape[:3], 2), out)[..., :1]
+    end = steps(y, (3,))
+    walk = reduce.plan(machine, x.shape, (3,), [steps(x), steps(np.broadcast_to(both, x.shape)), end, end], 2,
+                       BYTES[work])
+    assert walk is not None and (walk.form.few == few if beside else not walk.form.across)
+    tree = Expr("add", (Expr.leaf(0, dtype).cast(work), Expr.leaf(1, work)), work)
+    after = Expr("add", (Expr.leaf(0, out), Expr.leaf(1, out)), out)
+    spec = reduce.reduce_axes(form=walk.form, kind=kind, tree=tree, out=out, after=after,
+                              operands=((out, walk.units[2]),),
+                              reads=((dtype, walk.units[0]), (work, walk.units[1])))
+    native.run(spec, *walk.cells([x, both, operand, y]), items=walk.items, machine=machine,
+               splits=(walk.items // 2,))
+    return np.ascontiguousarray(y)
 
 
 @pytest.mark.parametrize("machine", (NEON, RVV256))

@@ -32,7 +32,8 @@ def network(kind: str, numbers: tuple[float, float], turned: bool, between: str 
     shape, weights, attributes = SHAPES[kind]
     drawn = np.random.default_rng(1)
     given = {"w": drawn.standard_normal(weights).astype(np.float32),
-             "scale": np.array(numbers[:1] if shape else numbers[0], np.float32), "shift": np.array(numbers[1], np.float32)}
+             "scale": np.array(numbers[:1] if shape else numbers[0], np.float32),
+             "shift": np.array(numbers[1], np.float32)}
     product = "Conv" if len(weights) > 2 else "MatMul" if weights else "Abs"
 
     def pair(a: str, b: str) -> list[str]:

@@ -28,7 +28,8 @@ _NAMED = frozenset(np.float32(n).item() for n in (
 """What definitions of activations have in them."""
 
 
-def with_numbers(lo: Lowering, tree: Expr, shape: tuple[int, ...], operands: list[Tensor], first: int) -> Expr:
+def with_numbers(lo: Lowering, tree: Expr, shape: tuple[int, ...], operands: list[Tensor], first: int
+                 ) -> Expr:
     """`tree`, whose leaves from `first` on are `operands`, to which the numbers are added, of `shape`."""
     read: dict[float, Expr] = {}
     for number in list(dict.fromkeys(_numbers(tree)))[:_MOST]:

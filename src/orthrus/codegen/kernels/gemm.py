@@ -421,11 +421,13 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
             def summed(first: int) -> list[V]:
                 """Of each row in turn its sums with `side` rows of B from `first` on."""
                 def step(j: V, mask: V | None, sums: Sequence[V]) -> list[V]:
-                    xs = [as_float(f, load(f, vec(a_elem, lanes), f.gep(each, j, a_elem), mask)) for each in mine]
+                    xs = [as_float(f, load(f, vec(a_elem, lanes), f.gep(each, j, a_elem), mask))
+                          for each in mine]
                     bases = [f.gep(base, j, b_elem) for base in rows.bases]
                     ys = [as_float(f, load(f, vec(b_elem, lanes), rows.at(bases, first + y, 0), mask))
                           for y in range(side)]
-                    return [f.fma(x, y, sums[q * side + i]) for q, x in enumerate(xs) for i, y in enumerate(ys)]
+                    return [f.fma(x, y, sums[q * side + i])
+                            for q, x in enumerate(xs) for i, y in enumerate(ys)]
                 zeros = [f.zero(vec(total, lanes))] * (abreast * side)
                 sums = f.loop(0, whole, lanes, zeros, lambda j, *sums: step(j, None, sums))
                 return f.when(whole < k, lambda: step(whole, tail, sums), lambda: sums)

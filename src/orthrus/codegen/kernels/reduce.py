@@ -2,9 +2,10 @@
 
 A vector holds either neighbours of one run that is folded (`along`), whose lanes are folded at the end, or
 the same place of as many results that lie next to each other (`across`); runs of a few elements without gaps
-are read whole and dealt to such vectors, which are folded as the lanes would be. Sums of floats are made of runs of
-16 per accumulator, several accumulators side by side, and what rounding takes from a total is carried on: the
-error does not grow with the number of elements, and the order does not depend on how the items are divided.
+are read whole and dealt to such vectors, which are folded as the lanes would be. Sums of floats are made of
+runs of 16 per accumulator, several accumulators side by side, and what rounding takes from a total is carried
+on: the error does not grow with the number of elements, and the order does not depend on how the items are
+divided.
 """
 
 from __future__ import annotations
@@ -333,7 +334,8 @@ def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...]
                    for c, each in enumerate(zip(*given, strict=True))]
             while len(now) > 1:
                 half = 1 << (len(now) - 1).bit_length() - 1
-                now = [fold.join(a, b) for a, b in zip(now, now[half:], strict=False)] + now[len(now) - half:half]
+                alone = now[len(now) - half:half]
+                now = [fold.join(a, b) for a, b in zip(now, now[half:], strict=False)] + alone
             return fold.gather(total, now[0])
 
         def run(bases: Sequence[V], total: Sequence[V]) -> list[V]:

@@ -140,7 +140,7 @@ def _stamp(package: str, without: Collection[str] = ()) -> str:
     return digest.hexdigest()
 
 
-def _told_by(rows: Sequence[Row]) -> str:
+def _told_by(rows: list[Row]) -> str:
     return hashlib.sha256(marshal.dumps(("sources", rows), 0)).hexdigest()
 
 

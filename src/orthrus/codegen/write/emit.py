@@ -59,6 +59,12 @@ def _literal(elem: str, x: Any) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', x))[0]:016X}"
 
 
+def _true_lanes(mask: V) -> list[int] | None:
+    """The lanes that are true in a mask that is written out; None for any other."""
+    lanes = mask.ref.strip("<>").split(", ")
+    return None if not mask.ref.startswith("<") else [i for i, lane in enumerate(lanes) if lane == "i1 true"]
+
+
 class V:
     """One SSA value: `ty` its type, `ref` how the text names it, `origin` what it leads into where it is an
     address."""
@@ -426,6 +432,8 @@ class Function:
 
     def mask(self, lanes: int, count: V) -> V:
         """The first `count` lanes (an i64) true."""
+        if count.ref.isdigit():
+            return self.const(vec(I1, lanes), [i < int(count.ref) for i in range(lanes)])
         steps = self.const(vec(I32, lanes), list(range(lanes)))
         return self.compare("lt", steps, self.splat(self.cast(count, I32), lanes))
 
@@ -445,6 +453,12 @@ class Function:
         return self.emit(ty, f"call {ty} @llvm.{name}(ptr align {BYTES[elem]} {at.ref}, {mask}, {filler})")
 
     def store_masked(self, x: V, base: V, index: int | V, mask: V) -> None:
+        only = _true_lanes(mask)
+        if only is not None and len(only) < 2:
+            # LLVM 22 stores the one element as wide as it was before a conversion to fewer bytes
+            for lane in only:
+                self.store(self.extract(x, lane), self.gep(base, index, I8 if x.elem == I1 else x.elem), lane)
+            return
         if x.elem == I1:
             x = self.cast(x, I8)
         if x.elem in HALVES:

@@ -81,7 +81,7 @@ def steps(t: Tensor) -> tuple[int, int, int]:
 @varied
 def refusal(lo: Lowering, a: Heads) -> No | None:
     """Why no kernel does it, if so."""
-    (batch, heads, length, size), kinds = a.q.shape, {t.dtype for t in (a.q, a.k, a.v, *(a.past or ()))}
+    (batch, heads, _, size), kinds = a.q.shape, {t.dtype for t in (a.q, a.k, a.v, *(a.past or ()))}
     if a.k.rank != 4 or a.v.rank != 4 or a.k.shape[:3] != a.v.shape[:3] or a.k.shape[0] != batch or (
             a.k.shape[3] != size or not a.k.shape[1] or heads % a.k.shape[1]):
         return No("its shapes do not fit")
@@ -91,7 +91,7 @@ def refusal(lo: Lowering, a: Heads) -> No | None:
         return No("a past that does not fit")
     if len(kinds) > 1 or a.q.dtype not in FLOATS:
         return No(f"no attention kernel over {', '.join(sorted(kinds))}")
-    if 0 in (batch, length, size, a.v.shape[3], a.k.shape[2]) or (a.mask is not None and 0 in a.mask.shape):
+    if 0 in (*a.q.shape, a.v.shape[3], a.k.shape[2]) or (a.mask is not None and 0 in a.mask.shape):
         return No("an empty dimension")
     return None
 

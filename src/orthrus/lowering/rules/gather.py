@@ -21,6 +21,8 @@ TYPES = tuple(LLVM)
 INDICES = ("int32", "int64")
 EACH = 4096
 """Elements an item gathers at least."""
+_COLUMNS, _ROWS = 8, 32
+"""As many known columns, of as many rows or more, are copied one by one."""
 ABREAST = 8
 """Vectors that run along an axis side by side, so that memory is read in long runs."""
 
@@ -73,6 +75,21 @@ def gathered(lo: Lowering, x: Tensor, indices: Tensor, out: Tensor, before: int,
             math.prod(x.shape[:before]) * -(-count // chunk), max(1, EACH // (chunk * math.prod(sizes))))
 
 
+@varied
+def columns(lo: Lowering, x: Tensor, known: np.ndarray | None, write: Write) -> Write:
+    """What writes the elements of the last axis at some indices: `write`, or where these are `known` and few,
+    a copy of each column."""
+    width = x.shape[-1]
+    if known is None or known.ndim != 1 or not 0 < known.size <= _COLUMNS or (
+            math.prod(x.shape[:-1]) < _ROWS or not all(-width <= i < width for i in known.tolist())):
+        return write
+
+    def copied(lo: Lowering, out: Tensor) -> None:
+        for j, i in enumerate(known.tolist()):
+            lo.copy(x.slice(x.rank - 1, i % width, 1), out.slice(out.rank - 1, j, 1))
+    return copied
+
+
 def _refused(lo: Lowering, x: Value, indices: Value) -> No | None:
     if lo.dtype(indices) not in INDICES:
         return No("its indices are of another type")
@@ -97,8 +114,12 @@ def gather_axis(lo: Lowering, node: Node) -> Pending | Tensor | No:
         return t.view((*shape[:axis], *own, *shape[axis + 1:]),
                       (*t.strides[:axis], *(0 for _ in own), *t.strides[axis + 1:]))
     x, indices = lo.tensor(vx), lo.tensor(vi)
+
+    def write(lo: Lowering, out: Tensor) -> None:
+        gathered(lo, x, indices, out, axis, len(own), 1, False)
+    last = axis == len(shape) - 1
     return placed((*shape[:axis], *own, *shape[axis + 1:]), x.dtype,
-                  lambda lo, out: gathered(lo, x, indices, out, axis, len(own), 1, False))
+                  columns(lo, x, known, write) if last else write)
 
 
 @lowers("GatherND", types=TYPES, sets=BOTH)
