@@ -3,11 +3,12 @@
     python -m benchmarks.first_session [--folder MODELS] [--models NAME,...] [--threads 1] [--rounds 2]
                                        [--clock wall]
 
-The models are the zoo's, and those under `--folder`, as `stored` takes them. Measured are a session and its first run, without the imports: with an empty cache
-(`first`), then in another process with what that one left behind (`second`), and once more (`third`). The
-engines take turns; the least of all rounds counts. `--clock processor` counts the processor's time instead of
-the wall's, that of processes that were started too: it says more beside other work. Given are milliseconds,
-the ratios to the other engine's time, their geometric mean and the worst.
+The models are the zoo's, and those under `--folder`, as `stored` takes them. Measured are a session and its
+first run, without the imports: with an empty cache (`first`), then in another process with what that one left
+behind (`second`), and once more (`third`). The engines take turns; the least of all rounds counts. `--clock
+processor` counts the processor's time instead of the wall's, that of processes that were started too: it says
+more beside other work. Given are milliseconds, the ratios to the other engine's time, their geometric mean
+and the worst.
 """
 
 from __future__ import annotations

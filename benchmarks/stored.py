@@ -1,4 +1,4 @@
-"""Models in a folder with inputs of their own: `NAME/model.onnx`, and arrays called `in:INPUT` in `NAME/io.npz`."""
+"""Models in a folder with inputs of their own: each `NAME/model.onnx`, with arrays in `NAME/io.npz`."""
 
 from __future__ import annotations
 

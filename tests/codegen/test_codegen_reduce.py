@@ -147,11 +147,13 @@ def test_long_sums_are_as_accurate_as_pairwise(machine: Machine, along: bool) ->
 @pytest.mark.parametrize("kind", (*KINDS, "arg max", "arg min last"))
 @pytest.mark.parametrize("dtype", ("float32", "float64", "float16", "int32", "int64"))
 def test_runs_of_few_elements_are_folded_as_lanes_are(machine: Machine, kind: str, dtype: str) -> None:
-    """The very bits of one run at a time, however many there are, beside an operand that all have and one
-    that each has."""
+    """The very bits of one run at a time that a vector holds, however many there are, beside an operand that
+    all have and one that each has."""
     for few, rows in itertools.product(range(2, reduce.FEW + 1), (1, 5, 16, 45)):
         found, one = (_few_folded(machine, kind, dtype, few, rows, beside) for beside in (True, False))
-        np.testing.assert_array_equal(found.view(np.uint8), one.view(np.uint8))
+        if few <= machine.lanes(BYTES["float32" if dtype == "float16" else dtype]):
+            np.testing.assert_array_equal(found.view(np.uint8), one.view(np.uint8))
+        np.testing.assert_allclose(found, one, 1e-5 if dtype != "float64" else 1e-13)
 
 
 def _few_folded(machine: Machine, kind: str, dtype: str, few: int, rows: int, beside: bool) -> np.ndarray:
