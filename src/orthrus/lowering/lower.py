@@ -257,7 +257,9 @@ class Lowering:
         if made is None:
             made = self.constants[key] = of_constant(settled(at_line(make())))
         elif knobs.CHECK >= 2:
-            assert at_line(make()).tobytes() == in_memory(made.buffer.array).tobytes(), (
+            again = at_line(make())
+            assert of_constant(again).shape == made.shape and (
+                again.tobytes() == in_memory(made.buffer.array).tobytes()), (
                 f"the key {key} stands for two constants")
         return made
 

@@ -101,7 +101,7 @@ def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
         times = scale / np.sqrt(variance + node.attribute("epsilon"))
         plus = bias - mean * times
         lying = (-1, *(1,) * (len(shape) - 2))
-        key = tuple(id(v) for v in rest)
+        key = tuple(id(v) for v in rest), node.attribute("epsilon"), lying
         operands = [lo.constant(("factor", key), lambda: times.astype(dtype).reshape(lying)),
                     lo.constant(("term", key), lambda: plus.astype(dtype).reshape(lying))]
     lazy = lo.lazy(x)

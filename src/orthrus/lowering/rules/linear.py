@@ -70,7 +70,7 @@ def _scores(lo: Lowering, node: Node, targets: int, shift: np.ndarray) -> Tensor
     table = x if x.rank == 2 and x.strides[1] == 1 else lo.contiguous(x)
     if table.rank != 2:
         table = table.view((rows, width), (width, 1))
-    key, weights = ("linear", id(node)), flat.reshape(targets, width).T
+    key, weights = ("linear", id(node), width), flat.reshape(targets, width).T
     tree, operands = None, []
     if shift.size:
         tree = Expr("add", (Expr.leaf(0, F), Expr.leaf(1, F)), F)

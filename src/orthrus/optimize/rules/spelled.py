@@ -141,10 +141,15 @@ def _loss(op: Any, chances: Value, labels: Value, weight: Value | None, root: An
         scale = op.Cast(kept, to=int(chances.elem)) if scale is None else op.Where(kept, scale, zero)
     if reduction == "none":
         return op.Squeeze(loss, one)
-    if reduction == "mean" and scale is None:
+    if reduction == "mean" and scale is None and all(isinstance(d, int) and d for d in own):
         return op.ReduceMean(loss, keepdims=0)
     total = op.ReduceSum(loss, keepdims=0)
-    return total if reduction == "sum" else op.Div(total, op.ReduceSum(scale, keepdims=0))
+    if reduction == "sum":
+        return total
+    # of no labels it is no number, where a mean of nothing is 0
+    count = (op.Cast(op.Size(labels), to=int(chances.elem)) if scale is None else
+             op.ReduceSum(scale, keepdims=0))
+    return op.Div(total, count)
 
 
 @rule(lambda op, x, t, w=None: op.NegativeLogLikelihoodLoss(x, t, w))

@@ -275,7 +275,7 @@ def _requantized(lo: Lowering, sums: Lazy | No, scale: np.ndarray, key: Any, beh
     if isinstance(sums, No):
         return sums
     lying = scale.reshape((-1, *(1,) * behind)) if scale.size > 1 else scale.reshape(())
-    by = lo.constant(("scale", key), lambda: lying)
+    by = lo.constant(("scale", key, lying.shape), lambda: lying)
     return quantized(lo, times(sums, (by, "mul")), None, zero, lo.dtype(zero)) or No(
         "its zero point is more than one number")
 
