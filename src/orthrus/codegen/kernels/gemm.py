@@ -17,8 +17,8 @@ from ...records import dataclass
 from ...shapes.symbolic import choice
 from ..machines.machine import Machine
 from ..write.body import Body
-from ..write.emit import BF16, F16, F32, I8, I64, PTR, V, vec
 from ..write.emit import BYTES as SIZES
+from ..write.emit import I8, I64, PTR, V, vec
 from ..write.expr import BYTES, LLVM, Expr
 from ..write.spec import Spec
 from ..write.template import template
@@ -36,6 +36,7 @@ from ..write.tile import (
     widens,
 )
 from .few_bits.layout import Blocks, Panel, unpack_panel
+from .panels import copy, copy_panel, transpose_panel
 
 SOURCES = ("panels", "rows", "copied", "transposed")
 """How B is read: packed by `pack`; in place along N; along N or along K, each panel copied to scratch."""
@@ -273,7 +274,7 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
         row0 = row_of(t0)
 
         def copy_a(k0: V, size: V) -> None:
-            f.loop(0, row_of(t1) - row0, 1, [], lambda r: _copy(
+            f.loop(0, row_of(t1) - row0, 1, [], lambda r: copy(
                 f, a_elem, f.gep(a_at, (row0 + r) * a_row + k0, a_elem), f.gep(a_copy, r * pitch, total),
                 size))
 
@@ -302,10 +303,10 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
                                      b_copy)
                     elif source == "copied":
                         start = f.gep(b_at, col + b_row * k0, b_elem)
-                        _copy_panel(f, b_elem, start, b_row, b_copy, size, lanes, masks)
+                        copy_panel(f, b_elem, start, b_row, b_copy, size, lanes, masks)
                     else:
                         start = f.gep(b_at, k0, b_elem)
-                        _transpose_panel(f, b_elem, start, b_row, n, col, broad, b_copy, size)
+                        transpose_panel(f, b_elem, start, b_row, n, col, broad, b_copy, size)
 
                 def one(t: V, rows: int) -> None:
                     row = row_of(t)
@@ -540,74 +541,6 @@ def streams(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V,
 
 def _stored(dtype: str) -> str:
     return I8 if dtype == "bool" else LLVM[dtype]
-
-
-def _computed(elem: str) -> str:
-    """The type of sums of products of `elem`, LLVM's names."""
-    return F32 if elem in (F16, BF16) else elem
-
-
-def _copy(f: Body, elem: str, source: V, target: V, size: V) -> None:
-    """`size` numbers in the type of their sums; the target's last vector is written whole."""
-    lanes = f.machine.lanes(SIZES[_computed(elem)])
-    ty = vec(elem, lanes)
-    whole = size & -lanes
-    f.loop(0, whole, lanes, [], lambda j: f.store(as_float(f, f.load(ty, source, j)), target, j))
-    f.when(whole < size, lambda: f.store(
-        as_float(f, f.load_masked(ty, source, whole, f.mask(lanes, size - whole))), target, whole))
-
-
-def _copy_panel(f: Body, elem: str, source: V, stride: V, target: V, size: V, lanes: int,
-                masks: Sequence[V | None]) -> None:
-    """`size` rows of a vector per mask, `stride` apart, one after another to `target`; zeros outside."""
-    cols, total = len(masks), _computed(elem)
-
-    def row(j: V, at: V) -> V:
-        for c in range(cols):
-            x = load(f, vec(elem, lanes), f.gep(at, c * lanes, elem), masks[c])
-            f.store(as_float(f, x), f.gep(target, c * lanes, total), j * (cols * lanes), lanes * SIZES[total])
-        return f.gep(at, stride, elem)
-    f.loop(0, size, 1, [source], row)
-
-
-def _transpose_panel(f: Body, elem: str, source: V, stride: V, n: V, col: V, panel: int, target: V,
-                     size: V) -> None:
-    """Columns `col` to `col + panel` of Bᵀ, `size` of K: from rows along K to rows along N. Columns behind
-    `n` repeat the last one."""
-    total = _computed(elem)
-    lanes = f.machine.lanes(SIZES[total])
-    whole = size & -lanes
-
-    def group(g: V) -> None:
-        rows = [f.gep(source, f.fast_min(col + g + j, n - 1) * stride, elem) for j in range(lanes)]
-        out = f.gep(target, g, total)
-
-        def square(j: V) -> None:
-            for i, x in enumerate(transpose(f, [as_float(f, f.load(vec(elem, lanes), r, j)) for r in rows])):
-                f.store(x, out, (j + i) * panel, lanes * SIZES[total])
-        f.loop(0, whole, lanes, [], square)
-
-        def one(j: V) -> None:
-            x = f.undef(vec(elem, lanes))
-            for i, r in enumerate(rows):
-                x = f.insert(x, f.load(elem, r, j), i)
-            f.store(as_float(f, x), out, j * panel, lanes * SIZES[total])
-        f.loop(whole, size, 1, [], one)
-    f.loop(0, panel, lanes, [], group)
-
-
-def transpose(f: Body, rows: Sequence[V]) -> list[V]:
-    """The columns of a square of vectors: in log2 rounds, elements change sides of ever smaller blocks."""
-    out, lanes = list(rows), len(rows)
-    d = lanes // 2
-    while d:
-        for i in range(lanes):
-            if not i & d:
-                x, y = out[i], out[i + d]
-                out[i] = f.shuffle(x, y, [j if not j & d else lanes + j - d for j in range(lanes)])
-                out[i + d] = f.shuffle(x, y, [j + d if not j & d else lanes + j for j in range(lanes)])
-        d //= 2
-    return out
 
 
 def _added(f: Body, rows: Sequence[V]) -> V:

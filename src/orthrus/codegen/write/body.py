@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..machines.machine import Machine
-from .emit import BYTES, F16, F32, HALVES, I1, I16, I32, I64, PTR, Function, Module, V, suffix, vec
+from .emit import (
+    BYTES,
+    F16,
+    F32,
+    HALVES,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    PTR,
+    Function,
+    Module,
+    V,
+    elem_of,
+    lanes_of,
+    suffix,
+    vec,
+)
 from .spec import ENTRY
 
 
@@ -14,6 +34,12 @@ def _holds(machine: Machine, half: str) -> bool:
     if machine.arch == "x86_64":
         return machine.has("f16c" if half == F16 else "avx512bf16")
     return True
+
+
+def _true_lanes(mask: V) -> list[int] | None:
+    """The lanes that are true in a mask that is written out; None for any other."""
+    lanes = mask.ref.strip("<>").split(", ")
+    return None if not mask.ref.startswith("<") else [i for i, lane in enumerate(lanes) if lane == "i1 true"]
 
 
 class Body(Function):
@@ -35,6 +61,37 @@ class Body(Function):
         if ty not in (PTR, I64, F32, I32, "double"):
             raise ValueError(f"an argument is no {ty}")
         return self.load(ty, self.gep(self.args, index, I64), 0, 8)
+
+    def load_masked(self, ty: str, base: V, index: int | V, mask: V, other: Any = 0) -> V:
+        """Lanes outside `mask` are not read and get `other`."""
+        elem, lanes = elem_of(ty), lanes_of(ty)
+        if elem == I1:
+            return self.load_masked(vec(I8, lanes), base, index, mask, other).ne(0)
+        if elem in HALVES:
+            bits = vec(I16, lanes)
+            filler = self.bitcast(other if isinstance(other, V) else self.const(ty, other), bits)
+            return self.bitcast(self.load_masked(bits, base, index, mask, filler), ty)
+        at = self.gep(base, index, elem)
+        name = f"masked.load.v{lanes}{suffix(elem)}.p0"
+        self.module.declared[name] = f"declare {ty} @llvm.{name}(ptr, {mask.ty}, {ty})"
+        filler = other if isinstance(other, V) else self.const(ty, other)
+        return self.emit(ty, f"call {ty} @llvm.{name}(ptr align {BYTES[elem]} {at.ref}, {mask}, {filler})")
+
+    def store_masked(self, x: V, base: V, index: int | V, mask: V) -> None:
+        only = _true_lanes(mask)
+        if only is not None and len(only) < 2:
+            # LLVM 22 stores the one element as wide as it was before a conversion to fewer bytes
+            for lane in only:
+                self.store(self.extract(x, lane), self.gep(base, index, I8 if x.elem == I1 else x.elem), lane)
+            return
+        if x.elem == I1:
+            x = self.cast(x, I8)
+        if x.elem in HALVES:
+            x = self.bitcast(x, vec(I16, x.lanes))
+        at = self.gep(base, index, x.elem)
+        name = f"masked.store.v{x.lanes}{suffix(x.elem)}.p0"
+        self.module.declared[name] = f"declare void @llvm.{name}({x.ty}, ptr, {mask.ty})"
+        self.line(f"call void @llvm.{name}({x}, ptr align {BYTES[x.elem]} {at.ref}, {mask})")
 
     def gather(self, elem: str, base: V, index: V, step: str = "", mask: V | None = None) -> V:
         """The elements of type `elem` at `base` + index, counted in elements of type `step`; 0 where not in

@@ -59,12 +59,6 @@ def _literal(elem: str, x: Any) -> str:
     return f"0x{struct.unpack('<Q', struct.pack('<d', x))[0]:016X}"
 
 
-def _true_lanes(mask: V) -> list[int] | None:
-    """The lanes that are true in a mask that is written out; None for any other."""
-    lanes = mask.ref.strip("<>").split(", ")
-    return None if not mask.ref.startswith("<") else [i for i, lane in enumerate(lanes) if lane == "i1 true"]
-
-
 class V:
     """One SSA value: `ty` its type, `ref` how the text names it, `origin` what it leads into where it is an
     address."""
@@ -436,37 +430,6 @@ class Function:
             return self.const(vec(I1, lanes), [i < int(count.ref) for i in range(lanes)])
         steps = self.const(vec(I32, lanes), list(range(lanes)))
         return self.compare("lt", steps, self.splat(self.cast(count, I32), lanes))
-
-    def load_masked(self, ty: str, base: V, index: int | V, mask: V, other: Any = 0) -> V:
-        """Lanes outside `mask` are not read and get `other`."""
-        elem, lanes = elem_of(ty), lanes_of(ty)
-        if elem == I1:
-            return self.load_masked(vec(I8, lanes), base, index, mask, other).ne(0)
-        if elem in HALVES:
-            bits = vec(I16, lanes)
-            filler = self.bitcast(other if isinstance(other, V) else self.const(ty, other), bits)
-            return self.bitcast(self.load_masked(bits, base, index, mask, filler), ty)
-        at = self.gep(base, index, elem)
-        name = f"masked.load.v{lanes}{suffix(elem)}.p0"
-        self.module.declared[name] = f"declare {ty} @llvm.{name}(ptr, {mask.ty}, {ty})"
-        filler = other if isinstance(other, V) else self.const(ty, other)
-        return self.emit(ty, f"call {ty} @llvm.{name}(ptr align {BYTES[elem]} {at.ref}, {mask}, {filler})")
-
-    def store_masked(self, x: V, base: V, index: int | V, mask: V) -> None:
-        only = _true_lanes(mask)
-        if only is not None and len(only) < 2:
-            # LLVM 22 stores the one element as wide as it was before a conversion to fewer bytes
-            for lane in only:
-                self.store(self.extract(x, lane), self.gep(base, index, I8 if x.elem == I1 else x.elem), lane)
-            return
-        if x.elem == I1:
-            x = self.cast(x, I8)
-        if x.elem in HALVES:
-            x = self.bitcast(x, vec(I16, x.lanes))
-        at = self.gep(base, index, x.elem)
-        name = f"masked.store.v{x.lanes}{suffix(x.elem)}.p0"
-        self.module.declared[name] = f"declare void @llvm.{name}({x.ty}, ptr, {mask.ty})"
-        self.line(f"call void @llvm.{name}({x}, ptr align {BYTES[x.elem]} {at.ref}, {mask})")
 
     def alloca(self, ty: str, count: int = 1, align: int = 64) -> V:
         """Stack memory for `count` of `ty`."""

@@ -1,4 +1,4 @@
-"""Masked loads and stores touch what their masks say and nothing else, whatever the elements were before."""
+"""Masked stores touch what their masks say and nothing else, whatever the elements were before."""
 
 from __future__ import annotations
 
