@@ -785,6 +785,41 @@ def test_each_byte_of_the_package_counts(tmp_path: Path) -> None:
     assert stamp(copy) != first
 
 
+def test_a_file_of_the_package_that_was_written_to_is_told(tmp_path: Path,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose time and size were put back; a new one by its content; and one that is as it was is not read."""
+    copy = tmp_path / "package"
+    (copy / "codegen").mkdir(parents=True)
+    files = [copy / "a.py", copy / "codegen" / "b.py"]
+    for file in files:
+        file.write_text("x = 1")
+    monkeypatch.setattr(cache, "_CODEGEN", str(copy / "codegen"))
+
+    def look() -> str:
+        cache.stamp.cache_clear()
+        cache.look.cache_clear()
+        return cache.look()
+    try:
+        for settled in (-1, 1 << 62):
+            monkeypatch.setattr(cache, "_SETTLED", settled)
+            before, seen = look(), set[str]()
+            assert before and look() == before
+            for number, file in enumerate(files):
+                status = file.stat()
+                file.write_text(f"x = {number + 2}")
+                os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+                seen.add(look())
+                file.write_text("x = 1")
+            assert len(seen) == 2 and before not in seen
+        monkeypatch.setattr(cache, "_SETTLED", -1)
+        monkeypatch.setattr("builtins.open", lambda *given, **_: pytest.fail("a source was read"))
+        assert look()
+    finally:
+        monkeypatch.undo()
+        cache.stamp.cache_clear()
+        cache.look.cache_clear()
+
+
 @pytest.mark.parametrize("step", [pytest.param(8, marks=pytest.mark.slow),
                                   pytest.param(1, marks=pytest.mark.thorough)])
 def test_onnx_cases_give_the_same_from_what_was_kept(step: int) -> None:
