@@ -27,8 +27,8 @@ def _few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(number: int) -> ort.InferenceSession:
-    """A session of a model whose kernels no other number shares."""
-    nodes = [helper.make_node("LeakyRelu", ["x"], ["a"], alpha=1 / (number + 2)),
+    """A session of a model whose kernels no other number shares: one of few binary digits is in the code."""
+    nodes = [helper.make_node("LeakyRelu", ["x"], ["a"], alpha=(number + 1) / 4096),
              helper.make_node("ReduceSum", ["a"], ["s"]), helper.make_node("Neg", ["a"], ["b"])]
     made = model(nodes, [info("x", shape=["n", "k"])], [info("s", shape=None), info("b", shape=["n", "k"])])
     return ort.InferenceSession(made.SerializeToString())
@@ -37,7 +37,8 @@ def opened(number: int) -> ort.InferenceSession:
 def check(session: ort.InferenceSession, number: int) -> None:
     for x in (X, X[:1], X[:1], X[:3, :5].copy()):
         _, negative = session.run(None, {"x": x})
-        np.testing.assert_allclose(negative, -np.where(x < 0, x * np.float32(1 / (number + 2)), x), rtol=1e-6)
+        by = np.float32((number + 1) / 4096)
+        np.testing.assert_allclose(negative, -np.where(x < 0, x * by, x), rtol=1e-6)
 
 
 def executable() -> int:
