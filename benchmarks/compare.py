@@ -209,7 +209,8 @@ def main() -> None:
     parser.add_argument("--models", help="names in the zoo, comma separated; all of them if left out")
     parser.add_argument("--onnx", type=Path, action="append",
                         help="a model of your own; its inputs are generated")
-    parser.add_argument("--folder", type=Path, help=f"models of your own: {stored.FORM}; --models chooses")
+    parser.add_argument("--folder", type=Path,
+                        help="models of your own with inputs, as `stored` takes them; --models chooses")
     parser.add_argument("--models-dir", type=Path, help="where the zoo's models are written and kept")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=5)
@@ -227,7 +228,7 @@ def main() -> None:
     for name, path in stored.models(args.folder).items() if args.folder else ():
         if chosen is None or name in chosen:
             work.append((name, path, stored.feeds(path)))
-    if not (args.onnx or args.folder) or (chosen and not args.folder):
+    if not args.folder and (chosen or not args.onnx):
         for name in chosen or zoo.cases():
             path = folder / f"{name}.onnx"
             if not path.exists():

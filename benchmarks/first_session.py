@@ -71,18 +71,14 @@ def measure(model: Path, feeds: Path, threads: int, rounds: int, clock: str = "w
     return {kind: min(times, key=sum) for kind, times in found.items()}
 
 
-def models(folder: str, work: Path) -> dict[str, tuple[Path, Path]]:
-    """Name -> the model's file and that of its inputs."""
-    found = {}
-    for name in zoo.cases():
-        found[name] = work / f"{name}.onnx", work / f"{name}.npz"
-    for name, path in stored.models(folder).items() if folder else ():
-        found[name] = path, path.parent / "io.npz"
-    return found
+def models(folder: str, work: Path) -> dict[str, Path]:
+    """Name -> the model's file."""
+    made = {name: work / f"{name}.onnx" for name in zoo.cases()}
+    return made | (stored.models(folder) if folder else {})
 
 
-def put(name: str, model: Path, feeds: Path, work: Path) -> tuple[Path, Path]:
-    """Make a model of the zoo, and inputs as a session is fed with them."""
+def put(name: str, model: Path, work: Path) -> Path:
+    """Make a model of the zoo, and inputs as a session is fed with them, whose file is returned."""
     if model.parent == work:
         model.write_bytes(zoo.build(name).SerializeToString())
         given = zoo.feeds(name)
@@ -90,7 +86,7 @@ def put(name: str, model: Path, feeds: Path, work: Path) -> tuple[Path, Path]:
         given = stored.feeds(model)
     feeds = work / f"{name}.npz"
     np.savez(feeds, **given)
-    return model, feeds
+    return feeds
 
 
 def main() -> None:
@@ -106,10 +102,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         warmed = False
-        for name, (model, feeds) in models(args.folder, work).items():
+        for name, model in models(args.folder, work).items():
             if args.models and name not in args.models.split(","):
                 continue
-            model, feeds = put(name, model, feeds, work)
+            feeds = put(name, model, work)
             if not warmed:
                 warmed = bool(measure(model, feeds, args.threads, 1))
             times = measure(model, feeds, args.threads, args.rounds, args.clock)

@@ -1,4 +1,5 @@
-"""Models in a folder with inputs of their own: each `NAME/model.onnx`, with arrays in `NAME/io.npz`."""
+"""Models in a folder with inputs of their own: each `NAME/model.onnx`, with arrays called `in:INPUT` in
+`NAME/io.npz`."""
 
 from __future__ import annotations
 
@@ -6,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-FORM = "each NAME/model.onnx with its inputs in NAME/io.npz, arrays called in:INPUT"
 
 
 def models(folder: str | Path) -> dict[str, Path]:

@@ -15,7 +15,7 @@ from orthrus.codegen.machines.machine import AVX2, SSE2, Machine  # noqa: E402
 from orthrus.codegen.write.body import Body  # noqa: E402
 from orthrus.codegen.write.convert import convert  # noqa: E402
 from orthrus.codegen.write.emit import V, vec  # noqa: E402
-from orthrus.codegen.write.expr import LLVM  # noqa: E402
+from orthrus.codegen.write.expr import BYTES, LLVM  # noqa: E402
 from orthrus.codegen.write.template import template, templates  # noqa: E402
 
 CONVERSIONS = [(wide, narrow) for wide, several in {
@@ -39,18 +39,13 @@ def stored() -> Iterator[Any]:
     del templates["masked_store"]
 
 
-def bytes_of(dtype: str) -> int:
-    return {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2,
-            "float64": 8, "int64": 8}.get(dtype, 4)
-
-
 @pytest.mark.parametrize("machine", (host(), AVX2, SSE2), ids=("host", "avx2", "sse2"))
 @pytest.mark.parametrize("wide,narrow", CONVERSIONS)
 def test_only_what_the_mask_says_is_written(stored: Any, machine: Machine, wide: str, narrow: str) -> None:
     """One lane, several, all and none; masks that the compiler knows and such that it does not. LLVM 22
     writes one known lane as wide as it was before its conversion."""
-    lanes, size = 16, bytes_of(narrow)
-    x = np.zeros(lanes * bytes_of(wide), np.uint8)  # of every type, these are zeros
+    lanes, size = 16, BYTES[narrow]
+    x = np.zeros(lanes * BYTES[wide], np.uint8)  # of every type, these are zeros
     for known, true in [(True, (i,)) for i in (0, 1, 7, 15)] + [
             (True, tuple(range(n))) for n in (0, 2, 3, 15, 16)] + [(True, (3, 9))] + [
             (False, tuple(range(n))) for n in range(lanes + 1)]:

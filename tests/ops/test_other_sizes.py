@@ -10,24 +10,14 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 import pytest
+from first_samples import FIRST, wrong
 
 import orthrus as ort
 from orthrus import knobs
 from orthrus.errors import ALL
-from orthrus.testing.closeness import apart
-from orthrus.testing.samples import Sample, samples
+from orthrus.testing.samples import Sample
 
 pytestmark = pytest.mark.slow
-
-FIRST: dict[str, dict[int, Sample]] = {}
-"""By operator its samples of the first type that they come in."""
-for _sample in samples():
-    FIRST.setdefault(_sample.kind, {}).setdefault(_sample.index, _sample)
-
-DRAWN = {"com.microsoft::Sampling", "Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike",
-         "Dropout"}
-TIES = {"com.microsoft::QLinearAveragePool"}
-"""Where a number halfway between two bytes is rounded to either."""
 
 
 def resized(sample: Sample) -> Iterator[Sample]:
@@ -63,10 +53,8 @@ def tried(session: ort.InferenceSession, sample: Sample, how: str) -> None:
     except ALL as error:
         assert "rules that lower" not in str(error), (str(sample), how)
         return
-    for a, b in zip(got, wanted, strict=False) if sample.kind not in DRAWN else ():
-        wrong = None if b is None else apart(a, b)
-        tie = sample.kind in TIES and a.shape == b.shape and np.max(np.abs(a - b.astype(int)), initial=0) <= 1
-        assert not wrong or tie, (str(sample), how, wrong)
+    found = wrong(sample.kind, got, wanted)
+    assert not found, (str(sample), how, found)
 
 
 def opened(sample: Sample, how: str) -> ort.InferenceSession | None:

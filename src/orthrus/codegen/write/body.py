@@ -82,7 +82,7 @@ class Body(Function):
         if only is not None and len(only) < 2:
             # LLVM 22 stores the one element as wide as it was before a conversion to fewer bytes
             for lane in only:
-                self.store(self.extract(x, lane), self.gep(base, index, I8 if x.elem == I1 else x.elem), lane)
+                self.store(self.extract(x, lane), base, index + lane)
             return
         if x.elem == I1:
             x = self.cast(x, I8)
