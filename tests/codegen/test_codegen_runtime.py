@@ -31,7 +31,7 @@ from orthrus import knobs
 from orthrus.codegen.machines.detect import host
 from orthrus.codegen.machines.executable import CodePages
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2
-from orthrus.codegen.object import cache, library
+from orthrus.codegen.object import build, cache, library
 from orthrus.codegen.object.build import assemble
 from orthrus.codegen.object.link import link
 from orthrus.codegen.runtime import entry, threads, units
@@ -640,6 +640,11 @@ def test_names_tell_everything_apart() -> None:
 
 # compiling
 
+UNROLLED = "\ndefine void @unrolled(ptr %p) {\n" + "".join(
+    f"  %{i} = getelementptr i8, ptr %p, i64 {i}\n  store i8 0, ptr %{i}\n"
+    for i in range(1, 20)) + "  ret void\n}\n"
+"""A function of many addresses, for the end of a module."""
+
 
 def test_equal_parameters_may_be_different_kernels() -> None:
     assert HOST is not None
@@ -666,16 +671,50 @@ def test_code_stays_as_long_as_it_is_held(monkeypatch: pytest.MonkeyPatch) -> No
     assert repr(scaled(101.5)) not in known and repr(by_address) in known
 
 
-def test_helpers_bring_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("crew", (1, 2, 3, 20))
+def test_threads_make_the_same(crew: int) -> None:
+    """Whatever their number, and whichever of LLVM's options a module asks for, in order. A text that does
+    not hold, or cannot be written, is an error, after which all is as before."""
     assert HOST is not None
     texts = [scaled(float(i)).text(HOST) for i in range(7)]
-    expected = library.compile_all(texts, HOST, helpers=0)
-    assert library._help(texts, HOST) == library.compile_all(texts, HOST, helpers=2) == expected
-    for executable in ("/nowhere/python3", "/bin/false", ""):
-        monkeypatch.setattr(sys, "executable", executable)
-        assert library.compile_all(texts, HOST, helpers=1) == expected
-    with pytest.raises(RuntimeError):
-        library.compile_all(["no assembly", *texts], HOST, helpers=1)
+    texts.insert(3, texts[3] + UNROLLED)
+    x86 = HOST.arch == "x86_64"
+    assert [build._unrolled(text, HOST) for text in texts] == [i == 3 and x86 for i in range(8)]
+    expected, told = [assemble(text, HOST) for text in texts], list[int]()
+    assert build.assemble_all(iter(texts), HOST, crew, lambda: told.append(1)) == expected
+    assert len(told) == len(texts) and build.assemble_all([], HOST, crew) == []
+    with pytest.raises(RuntimeError, match="expected"):
+        build.assemble_all([*texts[:3], "no assembly", *texts], HOST, crew)
+    with pytest.raises(ZeroDivisionError):
+        build.assemble_all((text if i < 5 else text * (1 // 0) for i, text in enumerate(texts)), HOST, crew)
+    assert build.assemble_all(texts, HOST, crew) == expected
+
+
+def test_llvm_compiles_without_the_lock_of_llvmlite() -> None:
+    """Else threads would wait for each other."""
+    from llvmlite.binding import ffi
+
+    assert HOST is not None
+    text, others = scaled(3.5).text(HOST), list[bool]()
+    emit = ffi.lib.LLVMPY_TargetMachineEmitToMemory
+    assert type(emit._cfn).__name__ == "_FuncPtr"
+
+    def locked() -> None:
+        with emit._lock:
+            others.append(True)
+
+    class Watched:
+        """The function without its lock; meanwhile another thread can have it."""
+
+        _lock = emit._lock
+
+        def _cfn(self, *args: object) -> object:
+            together(locked)
+            return emit._cfn(*args)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ffi.lib._fntab, "LLVMPY_TargetMachineEmitToMemory", Watched())
+        assemble(text, HOST)
+    assert others == [True]
 
 
 class Terminal(io.StringIO):
@@ -693,10 +732,10 @@ def test_who_waits_for_kernels_is_told(shown: io.StringIO, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "stderr", shown)
     monkeypatch.setattr(sys, "__stderr__", shown)
     monkeypatch.setattr(library, "_PATIENCE", 1e9)
-    library.compile_all(texts, HOST, helpers=0)
+    library.compile_all(texts, len(texts), HOST, 1)
     assert shown.getvalue() == "" and not logged
     monkeypatch.setattr(library, "_PATIENCE", 0.0)
-    library.compile_all(texts, HOST, helpers=0)
+    library.compile_all(texts, len(texts), HOST, 1)
     if shown.isatty():
         lines = shown.getvalue().split("\r")
         assert [line[-6:] for line in lines] == ["", "1 of 2", "2 of 2", " " * 6, ""]
@@ -749,7 +788,7 @@ def test_the_runtime_is_written_for_every_machine(machine: Any) -> None:
 @pytest.fixture(scope="module")
 def thing() -> bytes:
     assert HOST is not None
-    return library.compile_all([scaled(2.5).text(HOST)], HOST, helpers=0)[0]
+    return bytes(assemble(scaled(2.5).text(HOST), HOST))  # type: ignore[arg-type]
 
 
 def test_code_is_not_writable(thing: bytes) -> None:

@@ -23,7 +23,8 @@ from skips import lacking
 from orthrus.codegen.machines.detect import host
 from orthrus.codegen.machines.machine import Machine
 from orthrus.codegen.machines.questions import Questioned, agrees
-from orthrus.codegen.object import cache, library, pack
+from orthrus.codegen.object import cache, pack
+from orthrus.codegen.object.build import assemble
 from orthrus.codegen.object.library import Unit
 from orthrus.lowering.package.loaded import beside
 from orthrus.native.compile import machine_named
@@ -73,7 +74,7 @@ def test_it_is_made_again_byte_by_byte(units: dict[str, Unit], content: bytes,
     some = list(units.values())[::7]
     found = pack.find(some, HOST)
     for i, unit in enumerate(some):
-        assert found[i] == made(unit, HOST).data == library.compile_all([unit.text(HOST)], HOST, 0)[0]
+        assert found[i] == made(unit, HOST).data == assemble(unit.text(HOST), HOST)
 
 
 FRESH = """

@@ -65,7 +65,6 @@ CODE = {
     "native/ahead/in_wheel.py": "CDLL: the library of the wheel that it is copied into",
     "native/dropin/service.py": "import_module: the modules that the program's environment names",
     "quantization/__init__.py": "import_module: this package's modules, when a name of theirs is first used",
-    "codegen/object/library.py": "loads: objects from a process that was started for them",
     "codegen/triton/compile.py": "compile, exec: the text of kernels that this package wrote",
     "codegen/kernels/amx.py": "CDLL: the C library", "codegen/machines/executable.py": "CDLL: the C library",
     "codegen/runtime/threads.py": "CDLL: the C library",

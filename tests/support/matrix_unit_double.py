@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -117,8 +117,9 @@ def matrix_unit() -> Iterator[None]:
         yield
         return
 
-    def compile_all(texts: Sequence[str], for_machine: Machine, helpers: int | None = None) -> list[bytes]:
-        return compiled([doubled(text) for text in texts], for_machine, helpers)
+    def compile_all(texts: Iterable[str], count: int, for_machine: Machine, threads: int | None = None
+                    ) -> list[bytes]:
+        return compiled(map(doubled, texts), count, for_machine, threads)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(detect, "host", lambda: _with_unit(here))
         patch.setattr(amx, "usable", lambda it: it.has("amx-bf16"))

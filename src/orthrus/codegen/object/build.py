@@ -3,14 +3,18 @@ compiled."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from queue import SimpleQueue
 from typing import Any
 
-from ...locks import lock
+from ...locks import awaited, lock
 from ..machines.machine import Machine
 
 _lock = lock()
-"""Held while one module is compiled, as LLVM has its options for the whole process."""
+"""Held while modules are compiled, as LLVM has its options for the whole process."""
 _UNROLLED = 3.5
 """Addresses for each value that a loop carries, from which on a module is unrolled code such as Winograd's
 transforms."""
@@ -33,7 +37,6 @@ def llvm_version() -> str:
     return ".".join(map(str, _llvm().llvm_version_info))
 
 
-@functools.lru_cache(8)
 def _target_machine(machine: Machine) -> Any:
     target = _llvm().Target.from_triple(machine.triple)
     return target.create_target_machine(cpu=machine.cpu, features=machine.feature_text, opt=2, reloc="pic",
@@ -43,12 +46,105 @@ def _target_machine(machine: Machine) -> Any:
 def assemble(text: str, machine: Machine, listing: bool = False) -> bytes | str:
     """The ELF object of a module's `text`, or its assembly where `listing`. Every module is verified;
     RuntimeError, with LLVM's words, where it does not hold."""
-    module = _llvm().parse_assembly(text)
-    module.verify()
-    made = _target_machine(machine)
     with _lock:
-        # loop strength reduction takes four fifths of the time for unrolled code, and x86 needs it for none
-        plain = machine.arch == "x86_64" and text.count("getelementptr") > _UNROLLED * text.count(" phi ")
-        _llvm().set_option("orthrus", f"-disable-lsr={str(plain).lower()}")
-        result: bytes | str = made.emit_assembly(module) if listing else made.emit_object(module)
-    return result
+        _choose(_unrolled(text, machine))
+        made = _emitted(text, _target_machine(machine), listing)
+    return made.decode() if listing else made
+
+
+def assemble_all(texts: Iterable[str], machine: Machine, threads: int,
+                 done: Callable[[], None] = lambda: None) -> list[bytes]:
+    """The ELF object of each module, by so many threads, the caller's among them: they compile while further
+    texts are taken. `done` is called after each, by whichever thread. Raises as `assemble` does."""
+    made: dict[int, bytes] = {}
+    others: list[tuple[int, str]] = []
+
+    def alike() -> Iterator[tuple[int, str]]:
+        """Those that are compiled as the first one is."""
+        chosen = None
+        for i, text in enumerate(texts):
+            unrolled = _unrolled(text, machine)
+            if chosen is None:
+                _choose(chosen := unrolled)
+            if unrolled == chosen:
+                yield i, text
+            else:
+                others.append((i, text))
+        if others:
+            _choose(not chosen)
+
+    with _lock:
+        _share(alike(), machine, threads, made, done)
+        _share(others, machine, threads, made, done)
+    return [made[i] for i in sorted(made)]
+
+
+def _share(work: Iterable[tuple[int, str]], machine: Machine, threads: int, made: dict[int, bytes],
+           done: Callable[[], None]) -> None:
+    """Compile each numbered text into `made`."""
+    queue: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
+    failed: list[BaseException] = []
+    counting = threading.Lock()
+
+    def take() -> None:
+        target = _target_machine(machine)
+        for i, text in iter(queue.get, None):
+            try:
+                if not failed:
+                    made[i] = _emitted(text, target)
+            except RuntimeError as error:
+                failed.append(error)
+            with counting:
+                done()
+    crew: list[threading.Thread] = []
+    try:
+        for each in work:
+            queue.put(each)
+            if len(crew) < threads - 1:
+                crew.append(awaited(threading.Thread(target=take, daemon=True)))
+                crew[-1].start()
+        for _ in (None, *crew):
+            queue.put(None)
+        take()
+    except BaseException as error:
+        failed.append(error)
+        raise
+    finally:
+        for _ in crew:
+            queue.put(None)
+        for thread in crew:
+            thread.join()
+    if failed:
+        raise failed[0]
+
+
+def _unrolled(text: str, machine: Machine) -> bool:
+    """Whether loop strength reduction is of no use: it takes four fifths of the time for unrolled code, and
+    x86 needs it for none."""
+    return machine.arch == "x86_64" and text.count("getelementptr") > _UNROLLED * text.count(" phi ")
+
+
+def _choose(unrolled: bool) -> None:
+    """What LLVM asks for whenever it begins with a module."""
+    _llvm().set_option("orthrus", f"-disable-lsr={str(unrolled).lower()}")
+
+
+def _emitted(text: str, target: Any, listing: bool = False) -> bytes:
+    """A module compiled, in a context of its own. LLVM needs no lock for that; llvmlite's `emit_object` holds
+    one meanwhile, for all threads."""
+    from llvmlite.binding import ffi
+
+    module = _llvm().parse_assembly(text, _llvm().create_context())
+    try:
+        module.verify()
+        emit = ffi.lib.LLVMPY_TargetMachineEmitToMemory
+        with ffi.OutputString() as error:
+            held = getattr(emit, "_cfn", emit)(target, module, int(not listing), error)
+            if not held:
+                raise RuntimeError(str(error))
+    finally:
+        module.close()
+    try:
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(held), ffi.lib.LLVMPY_GetBufferSize(held))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(held)

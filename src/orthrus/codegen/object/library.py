@@ -1,8 +1,8 @@
 """Kernels by what they are: from a `Spec` to the address of its machine code in this process.
 
 What is in use in this process is known, and what was lately; else the object is read from disk; else it is
-compiled, with further processes helping where much is missing, and kept on disk. All that one call finds
-missing is linked into one block, which is unmapped when nobody holds any of it. Safe under threads.
+compiled, by a thread for each processor, and kept on disk. All that one call finds missing is linked into one
+block, which is unmapped when nobody holds any of it. Safe under threads.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,12 +39,8 @@ _lent: dict[Machine, list[Prelinked]] = {}
 """Code for where none can be made."""
 _lock = rlock()
 
-_PACE = 3.5e-7
-"""Seconds to compile one character of assembly: what deciding about further processes goes by."""
 _PATIENCE = 1.0
 """Seconds after which a terminal is told what is waited for."""
-_WORTH, _START = 0.12, 0.09
-"""Seconds of work that pay for one more process, and those that it needs to start."""
 
 
 Functions = Mapping[str, Mapping[str, int]]
@@ -209,7 +203,7 @@ def objects(units: Sequence[Unit], machine: Machine, anew: bool = False) -> list
         raise Fail("no machine code can be generated here", found="llvmlite is not installed",
                    cure="pip install llvmlite, or load a model that was compiled ahead (orthrus compile)")
     if missing:
-        compiled = compile_all([units[i].text(machine) for i in missing], machine)
+        compiled = compile_all((units[i].text(machine) for i in missing), len(missing), machine)
         cache.store({name: data for i, data in zip(missing, compiled, strict=True) if (name := names[i])})
         new |= zip(missing, compiled, strict=True)
     return [new.get(i) or found[names[i] or ""] for i in range(len(units))]
@@ -245,39 +239,14 @@ def _borrowed(units: Sequence[Unit], machine: Machine) -> Prelinked | None:
     return found if len(cache.load(name for name in names if name)) < len(set(names)) else None
 
 
-def compile_all(texts: Sequence[str], machine: Machine, helpers: int | None = None) -> list[bytes]:
-    """The objects of `texts`. `helpers`: how many processes take a share, as many as pay where None; what a
-    helper fails to bring is compiled here."""
-    if helpers is None:
-        worth = int(sum(map(len, texts)) * _PACE / _WORTH)
-        helpers = max(0, min(worth, len(usable())) - 1)
-    shares = _shares([_PACE * len(text) for text in texts], helpers)
-    made: dict[int, bytes] = {}
+def compile_all(texts: Iterable[str], count: int, machine: Machine, threads: int | None = None
+                ) -> list[bytes]:
+    """The objects of so many `texts`, which are written while others are compiled: by so many threads, one
+    for each processor where None."""
+    from .build import assemble_all
 
-    def ask(share: list[int]) -> None:
-        for i, data in zip(share, _help([texts[i] for i in share], machine), strict=False):
-            made[i] = data
-    threads = [threading.Thread(target=ask, args=(share,), daemon=True) for share in shares[1:]]
-    for thread in threads:
-        thread.start()
-    with _telling(len(shares[0])) as done:
-        for i in shares[0]:
-            made[i] = _compile(texts[i], machine)
-            done()
-        for thread in threads:
-            thread.join()
-    return [made[i] if i in made else _compile(text, machine) for i, text in enumerate(texts)]
-
-
-def _shares(seconds: Sequence[float], helpers: int) -> list[list[int]]:
-    """Which pieces of work this process takes, and which each helper, so that all are done at one time."""
-    shares = [list[int]() for _ in range(helpers + 1)]
-    until = [0.0] + [_START] * helpers
-    for i in sorted(range(len(seconds)), key=lambda i: -seconds[i]):
-        first = until.index(min(until))
-        shares[first].append(i)
-        until[first] += seconds[i]
-    return [shares[0], *filter(None, shares[1:])]
+    with _telling(count) as done:
+        return assemble_all(texts, machine, threads or len(usable()), done)
 
 
 @contextlib.contextmanager
@@ -304,52 +273,3 @@ def _telling(count: int) -> Iterator[Callable[[], None]]:
     finally:
         if terminal and width:
             print(f"\r{' ' * width}\r", end="", file=out, flush=True)
-
-
-def _compile(text: str, machine: Machine) -> bytes:
-    from .build import assemble
-
-    made = assemble(text, machine)
-    assert isinstance(made, bytes)
-    return made
-
-
-_HELPER = """
-import os, pickle, sys, types
-package, sys.path[:0] = sys.argv[1], sys.argv[2:]
-for name, path in {"orthrus": os.path.dirname(package), "orthrus.codegen": package}.items():
-    sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [path]
-from orthrus.codegen.object.build import assemble
-texts, machine = pickle.load(sys.stdin.buffer)
-made = []
-try:
-    for text in texts:
-        made.append(assemble(text, machine))
-finally:
-    pickle.dump(made, sys.stdout.buffer)
-"""
-"""A process that runs no package's `__init__`: to import all of Orthrus would take longer than most of the
-work it is given."""
-_FOLDER = os.path.dirname(os.path.dirname(__file__))
-
-
-def _help(texts: list[str], machine: Machine) -> list[bytes]:
-    """The objects of `texts` from another process: the first ones, or none, where something fails there."""
-    import pickle
-    import subprocess
-
-    found = cache.compiler()
-    python = os.path.basename(sys.executable or "")
-    if found is None or found.origin is None or not python.startswith(("python", "pypy")):
-        return []
-    command = [sys.executable, "-I", "-S", "-c", _HELPER, _FOLDER,
-               os.path.dirname(os.path.dirname(found.origin))]
-    try:
-        done = subprocess.run(command, input=pickle.dumps((texts, machine)), stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, timeout=120, check=False)
-        made: list[bytes] = pickle.loads(done.stdout)
-        return made
-    except (OSError, subprocess.SubprocessError, pickle.UnpicklingError, EOFError) as error:
-        _log.debug("no help with compiling: %s", error)
-        return []
