@@ -18,14 +18,14 @@ _NUMBERS = np.random.default_rng(7).standard_normal(1 << 16, np.float32) * np.fl
 class Net:
     """A model in the making: methods add nodes and answer with the name of the result."""
 
-    def __init__(self, opset: int = OPSET, quantized: bool = False) -> None:
+    def __init__(self, opset: int = OPSET) -> None:
         self.nodes: list[Any] = []
         self.weights: dict[str, np.ndarray] = {}
         self.inputs: list[Any] = []
         self.channels: dict[str, int] = {}
         self.drawn = np.random.default_rng(7)
         self.taken = self.sums = 0
-        self.opset, self.ml, self.quantized = opset, False, quantized
+        self.opset, self.ml = opset, False
 
     def input(self, *shape: int | str, kind: int = TensorProto.FLOAT) -> str:
         name = f"x{len(self.inputs)}"
@@ -55,11 +55,7 @@ class Net:
         kernel = (k, k) if isinstance(k, int) else tuple(k)
         pads = [n // 2 * dilation for n in kernel] * 2
         shape = (cout, self.channels[x] // groups, *kernel)
-        if self.quantized:
-            x = self.rounded(x)
-            given = [self.codes(np.int8, *shape), *([self.codes(np.int32, cout)] if bias else [])]
-        else:
-            given = [self.weight(*shape), *([self.weight(cout)] if bias else [])]
+        given = [self.weight(*shape), *([self.weight(cout)] if bias else [])]
         y = self.add("Conv", x, *given, kernel_shape=kernel, pads=pads,
                      strides=[s] * len(kernel), group=groups, dilations=[dilation] * len(kernel))
         self.channels[y] = cout
@@ -69,17 +65,6 @@ class Net:
         """What was `made` of something plus what was `kept` of it; exporters write them in either order."""
         self.sums += 1
         return str(self.add("Add", *((made, kept) if self.sums % 2 else (kept, made))))
-
-    def rounded(self, x: str) -> str:
-        """`x` by way of eight bits, as quantizers write it."""
-        by = self.const(0.03), self.const(0, np.uint8)
-        return str(self.add("DequantizeLinear", self.add("QuantizeLinear", x, *by), *by))
-
-    def codes(self, dtype: Any, *shape: int) -> str:
-        """Weights in whole numbers, with a scale for each of the first axis."""
-        drawn = self.const(self.drawn.integers(-100, 100, shape), dtype)
-        by = self.const(self.drawn.uniform(0.001, 0.01, shape[0])), self.const(np.zeros(shape[0]), dtype)
-        return str(self.add("DequantizeLinear", drawn, *by, axis=0))
 
     def depthwise(self, x: str, k: int, s: int = 1, act: str = "") -> str:
         return self.conv(x, self.channels[x], k, s, act, groups=self.channels[x])

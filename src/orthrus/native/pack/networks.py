@@ -8,7 +8,8 @@ from functools import partial
 import onnx
 from onnx import TensorProto
 
-from . import forms, sequences, tables, vision
+from ...quantization.quant_utils import QuantType
+from . import forms, quantized, sequences, tables, vision
 
 Network = Callable[[], onnx.ModelProto]
 
@@ -48,14 +49,13 @@ def networks() -> Iterator[Network]:
         for act in ("relu", "silu") if n % 2 else ("relu", "hardswish"):
             yield partial(vision.sized, n, act, (3, 3))
         yield partial(vision.sized, n * 14 + n // 2, "relu", (3,))
-    for bottleneck in (True, False):
-        yield partial(vision.residual, (224, 224), "relu", bottleneck=bottleneck, quantized=True)
     for act in ("relu", "leaky", "tanh", "gelu", "sigmoid"):
         for length, channels in ((256, 1), (1000, 3), (16000, 1), (4096, 12)):
             yield partial(vision.along, length, act, channels)
     yield from _sequences()
     yield from _tables()
     yield from _forms()
+    yield from _quantized()
 
 
 def _sequences() -> Iterator[Network]:
@@ -63,8 +63,9 @@ def _sequences() -> Iterator[Network]:
         for length in (1, 8, 16, 32, 64, 128, 256):
             yield partial(sequences.encoder, length, width, count, "gelu", spelled=length % 3 == 1)
         yield partial(sequences.encoder, "n", width, count, "relu", first=True)
-        for length in (1, 32, 128):
-            yield partial(sequences.encoder, length, width, count, "gelu", quantized=True)
+        for masked in (True, False):
+            for length in (32, 128):
+                yield partial(sequences.encoder, length, width, count, "gelu", masked=masked, guarded=True)
     for width in (256, 512):
         yield partial(sequences.encoder, 100, width, 8, "relu", first=True, masked=False)
         yield partial(sequences.encoder, 50, width, 8, "relu", masked=False, spelled=True)
@@ -73,7 +74,8 @@ def _sequences() -> Iterator[Network]:
     yield partial(sequences.looking, 224, 32, 768, 12)
     for width, count in ((256, 4), (768, 12)):
         for rows, past in ((1, 64), (16, 0), (64, 0)):
-            yield partial(sequences.decoder, rows, past, width, count)
+            yield from (partial(sequences.decoder, rows, past, width, count, masked)
+                        for masked in (False, True))
         yield partial(sequences.decoder, "n", "past", width, count)
     for kind in ("LSTM", "GRU"):
         for hidden in (32, 64, 128, 200, 256, 512):
@@ -136,6 +138,22 @@ def _forms() -> Iterator[Network]:
         for batch in (1, 2, 3, 4):
             yield from (partial(sequences.recurrent, kind, 20, hidden, hidden, both, batch)
                         for hidden in (32, 96, 128) for both in (False, True))
+
+
+def _quantized() -> Iterator[Network]:
+    for size in ((224, 224), (640, 640)):
+        nets = [partial(vision.residual, size, "relu", bottleneck=bottleneck) for bottleneck in (True, False)]
+        nets += [partial(vision.mobile, size, "relu6"), partial(vision.mobile, size, "hardswish", "relu")]
+        for net in nets:
+            yield partial(quantized.static, net)
+    yield from (partial(quantized.static, net, QuantType.QInt8, False) for net in nets[::2])
+    for width, count in ((384, 12), (768, 12)):
+        for length in (1, 32, 128):
+            net = partial(sequences.encoder, length, width, count, "gelu")
+            yield partial(quantized.dynamic, net)
+            yield partial(quantized.static, net, QuantType.QInt8, False)
+    for rows in (1, 8, 100):
+        yield partial(quantized.dynamic, partial(sequences.layered, rows, (784, 512, 256, 100, 10), "relu"))
 
 
 def _same(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -12,14 +12,7 @@ from .net import Net, activated
 
 
 def linear(net: Net, x: str, width: int, out: int, act: str = "", bias: bool = True) -> str:
-    if net.quantized:
-        codes, scale, zero = net.add("DynamicQuantizeLinear", x, outputs=3)
-        w = net.const(net.drawn.integers(-100, 100, (width, out)), np.int8)
-        y = net.add("Cast", net.add("MatMulInteger", codes, w, zero, net.const(0, np.int8)),
-                    to=TensorProto.FLOAT)
-        y = net.add("Mul", y, net.add("Mul", scale, net.const(0.01)))
-    else:
-        y = net.add("MatMul", x, net.weight(width, out))
+    y = net.add("MatMul", x, net.weight(width, out))
     return activated(net, net.add("Add", net.weight(out), y) if bias else y, act)
 
 
@@ -34,27 +27,38 @@ def normed(net: Net, x: str, width: int, spelled: bool = False) -> str:
     return net.add("Add", y, net.weight(width))
 
 
-def heads(net: Net, q: str, k: str, v: str, count: int, each: int, mask: str = "", rows: int = -1) -> str:
-    """Attention, spelled out."""
+def heads(net: Net, q: str, k: str, v: str, count: int, each: int, mask: str = "", rows: int = -1,
+          guarded: bool = False) -> str:
+    """Attention, spelled out. `guarded`: as torch exports its own, each factor scaled and NaN taken for 0."""
     def apart(x: str, perm: list[int]) -> str:
         return net.add("Transpose", net.add("Reshape", x, net.const([0, rows, count, each], np.int64)),
                        perm=perm)
-    scores = net.add("MatMul", apart(q, [0, 2, 1, 3]), apart(k, [0, 2, 3, 1]))
-    scores = net.add("Div", scores, net.const(each ** 0.5))
+    factors = [apart(q, [0, 2, 1, 3]), apart(k, [0, 2, 3, 1])]
+    if guarded:
+        factors = [net.add("Mul", factor, net.const(each ** -0.25)) for factor in factors]
+    scores = net.add("MatMul", *factors)
+    if not guarded:
+        scores = net.add("Div", scores, net.const(each ** 0.5))
     if mask:
         scores = net.add("Add", scores, mask)
-    y = net.add("MatMul", net.add("Softmax", scores, axis=-1), apart(v, [0, 2, 1, 3]))
+    scores = net.add("Softmax", scores, axis=-1)
+    if guarded:
+        scores = net.add("Where", net.add("IsNaN", scores), net.const(0.0), scores)
+    y = net.add("MatMul", scores, apart(v, [0, 2, 1, 3]))
     return net.add("Reshape", net.add("Transpose", y, perm=[0, 2, 1, 3]),
                    net.const([0, rows, count * each], np.int64))
 
 
 def encoder(length: int | str, width: int, count: int, act: str, first: bool = False, spelled: bool = False,
-            masked: bool = True, batch: int | str = 1, quantized: bool = False) -> onnx.ModelProto:
-    """Two blocks of a transformer. `first`: normalization comes before what it is for."""
-    net = Net(quantized=quantized)
+            masked: bool = True, batch: int | str = 1, guarded: bool = False) -> onnx.ModelProto:
+    """Blocks of a transformer. `first`: normalization comes before what it is for."""
+    net = Net()
     ids = net.input(batch, length, kind=TensorProto.INT64)
     mask = ""
-    if masked:
+    if masked and guarded:
+        seen = net.input(batch, 1, length, length, kind=TensorProto.BOOL)
+        mask = net.add("Where", seen, net.const(0.0), net.const(-np.inf))
+    elif masked:
         given = net.add("Cast", net.input(batch, length, kind=TensorProto.INT64), to=TensorProto.FLOAT)
         given = net.add("Unsqueeze", given, net.const([1, 2], np.int64))
         mask = net.add("Mul", net.add("Sub", net.const(1.0), given), net.const(-3.4028235e38))
@@ -65,7 +69,7 @@ def encoder(length: int | str, width: int, count: int, act: str, first: bool = F
     for _ in range(3):
         y = normed(net, x, width, spelled) if first else x
         q, k, v = [linear(net, y, width, width) for _ in range(3)]
-        y = heads(net, q, k, v, count, width // count, mask)
+        y = heads(net, q, k, v, count, width // count, mask, guarded=guarded)
         x = net.sum(linear(net, y, width, width), x)
         if not first:
             x = normed(net, x, width, spelled)
@@ -108,10 +112,13 @@ def looking(size: int, patch: int, width: int, count: int) -> onnx.ModelProto:
     return net.model(net.add("Gemm", x, net.weight(1000, width), net.weight(1000), transB=1))
 
 
-def decoder(length: int | str, past: int | str, width: int, count: int) -> onnx.ModelProto:
+def decoder(length: int | str, past: int | str, width: int, count: int, masked: bool = False
+            ) -> onnx.ModelProto:
     """Blocks with a cache, root mean square normalization and a gated layer."""
     net = Net()
     ids = net.input(1, length, kind=TensorProto.INT64)
+    both = past + length if isinstance(length, int) and isinstance(past, int) else "both"
+    mask = net.input(1, 1, length, both) if masked else ""
     x, each, outputs = net.add("Gather", net.weight(1000, width), ids), width // count, []
 
     def rms(x: str) -> str:
@@ -129,7 +136,8 @@ def decoder(length: int | str, past: int | str, width: int, count: int) -> onnx.
         v = net.add("Concat", net.input(1, count, past, each), v, axis=2)
         outputs += [k, v]
         scores = net.add("MatMul", q, net.add("Transpose", k, perm=[0, 1, 3, 2]))
-        scores = net.add("Softmax", net.add("Div", scores, net.const(each ** 0.5)), axis=-1)
+        scores = net.add("Div", scores, net.const(each ** 0.5))
+        scores = net.add("Softmax", net.add("Add", scores, mask) if masked else scores, axis=-1)
         y = net.add("Transpose", net.add("MatMul", scores, v), perm=[0, 2, 1, 3])
         y = net.add("Reshape", y, net.const([1, -1, width], np.int64))
         x = net.add("Add", x, linear(net, y, width, width, bias=False))

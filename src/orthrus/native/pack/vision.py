@@ -50,9 +50,9 @@ def separable(size: tuple[int, int], act: str) -> onnx.ModelProto:
 
 
 def residual(size: tuple[int, int], act: str, stem: int = 7, bottleneck: bool = True, batch: int = 1,
-             widths: Sequence[int] = (64, 128, 256, 512), quantized: bool = False) -> onnx.ModelProto:
+             widths: Sequence[int] = (64, 128, 256, 512)) -> onnx.ModelProto:
     """Residual blocks behind a stem."""
-    net = Net(quantized=quantized)
+    net = Net()
     x = net.conv(net.input(batch, 3, *size), widths[0], stem, 2 if stem > 3 else 1, act)
     if stem > 3:
         x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
@@ -65,8 +65,7 @@ def residual(size: tuple[int, int], act: str, stem: int = 7, bottleneck: bool = 
             y = net.conv(y, out) if bottleneck else net.conv(y, out, 3)
             if s == 2 or net.channels[x] != out:
                 x = net.conv(x, out, 1, s)
-            both = (net.rounded(y), net.rounded(x)) if quantized else (y, x)
-            x = activated(net, net.sum(*both) if j else net.add("Add", *both), act)
+            x = activated(net, net.sum(y, x) if j else net.add("Add", y, x), act)
     return net.model(classified(net, x))
 
 
