@@ -14,6 +14,7 @@ Arithmetic is exact IEEE: nothing is reassociated or contracted unless `fma` say
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,10 +34,12 @@ def vec(elem: str, lanes: int) -> str:
     return f"<{lanes} x {elem}>" if lanes > 1 else elem
 
 
+@functools.cache
 def elem_of(ty: str) -> str:
     return ty[1:-1].split(" x ")[1] if ty[0] == "<" else ty
 
 
+@functools.cache
 def lanes_of(ty: str) -> int:
     return int(ty[1:ty.index(" ")]) if ty[0] == "<" else 1
 
@@ -213,7 +216,8 @@ class Function:
         from."""
         ref = self.fresh()
         self.lines.append(f"  {ref} = {text}")
-        return V(self, ty, ref, joint(*[x.origin for x in made_of]) if made_of else None)
+        known = [x.origin for x in made_of if x.origin is not None]
+        return V(self, ty, ref, joint(known) if known else None)
 
     def line(self, text: str) -> None:
         """Write an instruction without a result."""

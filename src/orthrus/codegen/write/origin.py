@@ -29,7 +29,7 @@ class Origin:
         return [each.region for each in seen.values() if each.region is not None]
 
 
-def joint(*origins: Origin | None) -> Origin | None:
-    """The origin of what is made of addresses with these."""
-    known = list(dict.fromkeys(o for o in origins if o is not None))
-    return Origin(others=known) if len(known) > 1 else known[0] if known else None
+def joint(known: Sequence[Origin]) -> Origin:
+    """The origin of what is made of addresses with these, of which there is one at least."""
+    different = list(dict.fromkeys(known))
+    return Origin(others=different) if len(different) > 1 else different[0]
