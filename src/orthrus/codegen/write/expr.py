@@ -26,12 +26,18 @@ __all__ = ["BYTES", "LLVM", "OPS", "Expr", "emit"]
 BYTES = {name: BYTES_OF[elem] for name, elem in LLVM.items()}
 """numpy's name of a type to bytes of storage."""
 
+_WRITTEN = dict.fromkeys((
+    "exp", "exp_nonpositive", "exp2", "expm1", "log", "log2", "log1p", "sigmoid", "tanh", "erf", "sinh",
+    "cosh", "asinh", "acosh", "atanh", "pow", *trig.FUNCTIONS), 16)
+"""Instructions of functions that are many."""
+
 
 @dataclass(eq=False, slots=True)
 class Expr:
     """`op` applied to `args`, of type `dtype`. `value`: a constant's number, or which input a leaf reads.
     Never changed. Equal are those that print the same, which 0.0 and -0.0 do not. What is asked often is
-    found once: the hash, the number of operations, the leaves, each once, in order of appearance."""
+    found once: the hash, the numbers of operations and instructions, the leaves, each once, in order of
+    appearance."""
 
     sizeless: ClassVar[bool] = True
 
@@ -41,11 +47,15 @@ class Expr:
     value: Any = None
     hashed: int = field(init=False, repr=False)
     operations: int = field(init=False, repr=False)
+    instructions: int = field(init=False, repr=False)
+    """About how many the tree is written as."""
     _leaves: tuple[Expr, ...] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         self.hashed = hash((self.op, self.args, self.dtype, self.value))
-        self.operations = int(self.op not in ("leaf", "const")) + sum([a.operations for a in self.args])
+        here = self.op not in ("leaf", "const")
+        self.operations = here + sum([a.operations for a in self.args])
+        self.instructions = here * _WRITTEN.get(self.op, 1) + sum([a.instructions for a in self.args])
 
     def leaves(self) -> tuple[Expr, ...]:
         """Each leaf once, in order of first appearance."""

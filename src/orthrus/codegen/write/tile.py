@@ -21,7 +21,9 @@ from .rvv_intrinsics import multiply_halves
 Prefetch = int | Callable[[V, int], None]
 Masks = V | Sequence[V | None] | None
 
-_UNROLL = 4
+_UNROLL, _MANY = 4, 12
+"""Steps of K that are written out, and the sums from which on one step keeps AVX-512 busy by itself: more
+would only take longer to compile."""
 _CHAINS = 8
 _INLINE = 150
 
@@ -117,13 +119,15 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
     lanes, size = acc[0].lanes, rows * cols
     a_size, b_size = SIZES[a_type], SIZES[b_type]
     masks = mask_list(mask, cols)
-    sets = max(1, min(_UNROLL, _CHAINS // size))
+    busy = size >= _MANY and f.machine.vector == 64 and f.machine.arch == "x86_64"
+    unroll = 1 if busy and stream is None else _UNROLL
+    sets = max(1, min(unroll, _CHAINS // size))
     step = b_step * b_size
-    a_rows, b_rows = Rows(f, a, a_row * a_size, rows), Rows(f, b, step, _UNROLL)
+    a_rows, b_rows = Rows(f, a, a_row * a_size, rows), Rows(f, b, step, unroll)
     streams = [] if stream is None else [stream]
     n_a, n_p = len(a_rows.bases), len(a_rows.bases) + len(b_rows.bases)
     n_s = n_p + len(streams)
-    whole = k // _UNROLL * _UNROLL if isinstance(k, int) else k & -_UNROLL
+    whole = k // unroll * unroll if isinstance(k, int) else k & -unroll
     ahead: V | int = 0
     if isinstance(prefetch, int) and prefetch:
         ahead = step * prefetch if isinstance(step, int) else opaque(f, step * prefetch)
@@ -171,8 +175,8 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
             sums = list(state[n_s:])
             columns = [column(at[n_a:n_p], 0, c) for c in range(cols)]
             for u in range(count):
-                if stream is not None and count == _UNROLL:
-                    for line in range(u * lines // _UNROLL, (u + 1) * lines // _UNROLL):
+                if stream is not None and count == unroll:
+                    for line in range(u * lines // unroll, (u + 1) * lines // unroll):
                         f.prefetch(at[-1], 64 * line, level=2)
                 columns = one(at[:n_a], at[n_a:n_p], u, sums, columns, u + 1 < count)
             return [*(f.gep(p, count * a_size, I8) for p in at[:n_a]),
@@ -181,9 +185,9 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
         return body
 
     state = [*a_rows.bases, *b_rows.bases, *streams, *acc, *[f.zero(acc[0].ty)] * (size * (sets - 1))]
-    if not isinstance(k, int) or k >= _UNROLL:
-        state = f.loop(0, whole, _UNROLL, state, steps(_UNROLL))
-    if not isinstance(k, int) or k % _UNROLL:
+    if not isinstance(k, int) or k >= unroll:
+        state = f.loop(0, whole, unroll, state, steps(unroll))
+    if unroll > 1 and (not isinstance(k, int) or k % unroll):
         state = f.loop(whole, k, 1, state, steps(1))
     sums = state[n_s:]
     for i in range(size, size * sets):
@@ -257,7 +261,7 @@ class TileEpilogue:
                  ) -> None:
         self.f, self.tree, self.operands = f, tree, tuple(operands)
         self.dtype = tree.dtype if tree is not None else total
-        self.size = 0 if tree is None else tree.size()
+        self.size = 0 if tree is None else tree.instructions
 
     def store(self, acc: Sequence[V], cols: int, out: Corner, places: Sequence[Corner], mask: Masks = None,
               room: V | None = None) -> None:

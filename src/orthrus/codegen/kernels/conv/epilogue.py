@@ -11,7 +11,7 @@ from ...write.expr import BYTES, LLVM, Expr, emit
 from ...write.tile import Operand, load
 
 _INLINE = 160
-"""Operations an epilogue may come to in a tile before it is written as a loop over pixels."""
+"""Instructions an epilogue may come to in a tile before it is written as a loop over pixels."""
 
 
 class PixelEpilogue:
@@ -79,7 +79,7 @@ class PixelEpilogue:
             bases = [address(i + 1, r) if o.row else base
                      for i, (o, base) in enumerate(zip(self.operands, sides, strict=True))]
             self.pixel(sums, fixed, bases, address(0, r), masks)
-        if self.tree is None or self.tree.size() * len(acc) <= _INLINE:
+        if self.tree is None or self.tree.instructions * len(acc) <= _INLINE:
             for r in range(rows):
                 one(r, acc[r * cols:r * cols + cols])
             return

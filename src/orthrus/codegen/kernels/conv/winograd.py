@@ -109,7 +109,7 @@ class _Phases:
     @property
     def _looped(self) -> bool:
         tree = self.finish.tree
-        return tree is not None and tree.size() * self.side ** 2 > 160
+        return tree is not None and tree.instructions * self.side ** 2 > 160
 
     def where(self, tile: V) -> tuple[V, V, V]:
         """Image, row and column of tiles."""
