@@ -679,7 +679,7 @@ def test_threads_make_the_same(crew: int) -> None:
     texts = [scaled(float(i)).text(HOST) for i in range(7)]
     texts.insert(3, texts[3] + UNROLLED)
     x86 = HOST.arch == "x86_64"
-    assert [build._unrolled(text, HOST) for text in texts] == [i == 3 and x86 for i in range(8)]
+    assert [build._plain(text, HOST) for text in texts] == [i == 3 and x86 for i in range(8)]
     expected, told = [assemble(text, HOST) for text in texts], list[int]()
     assert build.assemble_all(iter(texts), HOST, crew, lambda: told.append(1)) == expected
     assert len(told) == len(texts) and build.assemble_all([], HOST, crew) == []

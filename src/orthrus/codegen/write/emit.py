@@ -161,11 +161,16 @@ class V:
         return self.f.compare("ne", self, o)
 
 
+ARRANGED = "; addresses are arranged"
+"""The first line of a module whose loops carry their addresses, arranged as the processor takes them, so that
+reducing the strength of their computation would only take time."""
+
+
 class Module:
-    """Functions, the intrinsics they declare and the constant tables they read."""
+    """Functions, the intrinsics they declare and the tables they read, and whether it is `ARRANGED`."""
 
     def __init__(self, triple: str = "") -> None:
-        self.triple = triple
+        self.triple, self.arranged = triple, False
         self.functions: list[Function] = []
         self.declared: dict[str, str] = {}
         self.tables: dict[str, str] = {}
@@ -177,7 +182,9 @@ class Module:
         return made
 
     def __str__(self) -> str:
-        head = [f'target triple = "{self.triple}"'] if self.triple else []
+        head = [ARRANGED] if self.arranged else []
+        if self.triple:
+            head.append(f'target triple = "{self.triple}"')
         return "\n".join([*head, *self.tables.values(), *map(str, self.functions), *self.declared.values(),
                           ""])
 

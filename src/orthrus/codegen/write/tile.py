@@ -80,6 +80,7 @@ class Rows:
             self.index = {n: opaque(f, stride * n) for n in odd}
         else:
             self.span = 1
+        f.module.arranged = True
         self.bases = [f.gep(start, self._times(g), I8) for g in range(0, count, self.span)]
 
     def _times(self, r: int) -> V | int:
