@@ -51,9 +51,9 @@ class Net:
         return names[0] if outputs == 1 else names
 
     def conv(self, x: str, cout: int, k: int | Sequence[int] = 1, s: int = 1, act: str = "", groups: int = 1,
-             bias: bool = True, dilation: int = 1) -> str:
+             bias: bool = True, dilation: int = 1, padded: bool = True) -> str:
         kernel = (k, k) if isinstance(k, int) else tuple(k)
-        pads = [n // 2 * dilation for n in kernel] * 2
+        pads = [n // 2 * dilation if padded else 0 for n in kernel] * 2
         shape = (cout, self.channels[x] // groups, *kernel)
         given = [self.weight(*shape), *([self.weight(cout)] if bias else [])]
         y = self.add("Conv", x, *given, kernel_shape=kernel, pads=pads,

@@ -52,6 +52,10 @@ def networks() -> Iterator[Network]:
     for act in ("relu", "leaky", "tanh", "gelu", "sigmoid"):
         for length, channels in ((256, 1), (1000, 3), (16000, 1), (4096, 12)):
             yield partial(vision.along, length, act, channels)
+    for length in (21, 32, 64):
+        for act, bias in (("relu", True), ("", False)):
+            yield from (partial(vision.windows, length, width, filters, act, bias)
+                        for width, filters in ((32, 200), (100, 100), (128, 128)))
     yield from _sequences()
     yield from _tables()
     yield from _forms()

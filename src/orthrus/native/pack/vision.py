@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
+from onnx import TensorProto
 
 from .net import Net, activated
 
@@ -177,3 +178,15 @@ def along(length: int, act: str, channels: int = 1) -> onnx.ModelProto:
         x = net.add("MaxPool", x, kernel_shape=[2], strides=[2])
     x = net.conv(x, 256, (31,), act=act, groups=256)
     return net.model(net.conv(x, 2, (1,), act="sigmoid"), net.add("ReduceMean", x, axes=[2], keepdims=0))
+
+
+def windows(length: int, width: int, filters: int, act: str, bias: bool) -> onnx.ModelProto:
+    """Convolutions of many lengths over the same text, the best of each."""
+    net = Net()
+    x = net.add("Gather", net.weight(200, width), net.input(1, length, kind=TensorProto.INT64))
+    x = net.add("Transpose", x, perm=[0, 2, 1])
+    net.channels[x] = width
+    best = [net.add("GlobalMaxPool", net.conv(x, filters, (k,), act=act, bias=bias, padded=False))
+            for k in range(1, min(length, 13))]
+    y = net.add("Flatten", net.joined(best))
+    return net.model(net.add("Gemm", y, net.weight(2, filters * len(best)), net.weight(2), transB=1))
