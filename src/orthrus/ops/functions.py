@@ -12,6 +12,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import Unfit
+from ..ir import HALF
+
+_FEW = 32
+"""Numbers that are summed one after another in their own type, with an error of a few roundings."""
 
 
 def _polynomial(x: np.ndarray, *coefficients: float) -> np.ndarray:
@@ -84,10 +88,32 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(-x))
 
 
+def summing_type(dtype: np.dtype[Any], count: int = _FEW + 1) -> np.dtype[Any]:
+    """The type in which `count` numbers of `dtype` are summed: float64 if they are more than a few floats,
+    whose sum is rounded once at the end; else `dtype`, in which integers wrap."""
+    return np.dtype(np.float64) if count > _FEW and (dtype.kind == "f" or dtype in HALF) else dtype
+
+
+def sum_of(x: np.ndarray, axes: int | tuple[int, ...] | None, keepdims: bool = True) -> np.ndarray:
+    """The sum over `axes`, None being all, in the type of `x`."""
+    return np.asarray(np.sum(x, axes, summing_type(x.dtype), keepdims=keepdims), x.dtype)
+
+
 def mean_of(x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     """The mean of floating-point numbers over `axes`, which are kept; of no numbers 0."""
     count = math.prod(x.shape[axis] for axis in axes)
-    return np.sum(x, axis=tuple(axes), keepdims=True) / x.dtype.type(max(count, 1))
+    return sum_of(x, tuple(axes)) / x.dtype.type(max(count, 1))
+
+
+def centred(x: np.ndarray, axes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """`x` less its mean over `axes`, and that mean, whose rounding to the type of `x` only itself suffers."""
+    count = max(math.prod(x.shape[axis] for axis in axes), 1)
+    total = np.sum(x, tuple(axes), summing_type(x.dtype), keepdims=True)
+    mean = total.astype(x.dtype) / x.dtype.type(count)
+    rest = (total / count - mean).astype(x.dtype)
+    y = x - mean
+    y -= np.where(np.isfinite(rest), rest, 0)
+    return y, mean
 
 
 def _divisible(b: np.ndarray, y: Any) -> Any:

@@ -17,7 +17,7 @@ from ...errors import Unfit
 from ...ir import TensorType, Type, Value
 from ...limits import bounded
 from ..define import FLOATS, define
-from ..functions import mean_of, working_type
+from ..functions import mean_of, sum_of, working_type
 from ..math.linalg import matmul
 from ..nn.attention import (
     check_heads,
@@ -57,7 +57,7 @@ def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float | None, b
         top = np.maximum(top, sink)
     top = np.where(np.isfinite(top), top, 0)
     weights = np.exp(scores - top)
-    total = weights.sum(-1, keepdims=True)
+    total = sum_of(weights, -1)
     if sink is not None:
         total = total + np.exp(sink - top)
     weights = weights / np.where(total == 0, 1, total)

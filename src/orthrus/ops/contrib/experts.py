@@ -16,6 +16,7 @@ import numpy as np
 from ...errors import Unfit
 from ...limits import bounded
 from ..define import Op, define, xp
+from ..functions import sum_of
 from ..nn.activation import Gelu, Relu, Sigmoid, Swish, softmax
 from ..tensor.movement import Identity
 from .fused import MS, like_first
@@ -125,7 +126,7 @@ def MoE(input, router_probs, fc1_experts_weights, fc1_experts_bias=None, fc2_exp
     best = chosen(router_probs.astype(np.float32), k)
     weights = np.take_along_axis(softmax(router_probs.astype(np.float32), -1), best, 1)
     if normalize_routing_weights:
-        weights = weights / weights.sum(-1, keepdims=True)
+        weights = weights / sum_of(weights, -1)
     matrices = fc1_experts_weights, fc2_experts_weights, fc3_experts_weights
     biases = fc1_experts_bias, fc2_experts_bias, fc3_experts_bias
     _check_sizes(input, [None if m is None else m.shape for m in matrices], biases, router_probs.shape[1],
@@ -153,7 +154,7 @@ def routing(scores: np.ndarray, given: np.ndarray | None, k: int, normalize: int
         raise ValueError(f"router_weights have shape {given.shape}, expected {scores.shape}")
     weights = np.take_along_axis(given, best, 1)
     if normalize:
-        total = weights.sum(-1, keepdims=True)
+        total = sum_of(weights, -1)
         weights = np.divide(weights, total, out=np.zeros_like(weights), where=total != 0)
     return best, np.maximum(weights, 0)
 

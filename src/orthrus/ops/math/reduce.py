@@ -1,8 +1,8 @@
 """Reductions: an array and axes in, one array without those axes, or with length one there, out.
 
-Sums of integers wrap in their width; functions of integers that are no integers are computed in float64 and
-truncated. Over no elements a sum or mean is 0, a product 1, a maximum the type's lowest value, a minimum its
-highest.
+Sums of floats are formed in float64 and rounded once; those of integers wrap in their width, and functions of
+integers that are no integers are computed in float64 and truncated. Over no elements a sum or mean is 0, a
+product 1, a maximum the type's lowest value, a minimum its highest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..define import Samples, define, normalized_axis, random_array, reduction
-from ..functions import divide, to_integer
+from ..functions import divide, sum_of, to_integer
 
 Axes = tuple[int, ...]
 
@@ -43,7 +43,7 @@ def _like(y: Any, x: np.ndarray) -> np.ndarray:
 @reduction(axes_input_since=13)
 def ReduceSum(x, axes, keepdims):
     """The sum"""
-    return np.asarray(np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype))
+    return sum_of(x, axes, keepdims)
 
 
 @reduction()
@@ -51,7 +51,7 @@ def ReduceMean(x, axes, keepdims):
     """The mean; of integers, truncated toward zero"""
     count = max(_count(x, axes), 1)
     if x.dtype.kind not in "iu":
-        return np.asarray(np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype)) / x.dtype.type(count)
+        return sum_of(x, axes, keepdims) / x.dtype.type(count)
     wide = np.dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
     total = np.asarray(np.sum(x, axis=axes, keepdims=keepdims, dtype=wide))
     return divide(total, np.array(count, wide)).astype(x.dtype)
@@ -80,20 +80,20 @@ def ReduceProd(x, axes, keepdims):
 @reduction()
 def ReduceL1(x, axes, keepdims):
     """The sum of absolute values"""
-    return np.asarray(np.sum(np.abs(x), axis=axes, keepdims=keepdims, dtype=x.dtype))
+    return sum_of(np.abs(x), axes, keepdims)
 
 
 @reduction()
 def ReduceL2(x, axes, keepdims):
     """The square root of the sum of squares"""
     real = _real(x)
-    return _like(np.sqrt(np.sum(real * real, axis=axes, keepdims=keepdims)), x)
+    return _like(np.sqrt(sum_of(real * real, axes, keepdims)), x)
 
 
 @reduction()
 def ReduceLogSum(x, axes, keepdims):
     """The logarithm of the sum"""
-    return _like(np.log(np.sum(_real(x), axis=axes, keepdims=keepdims)), x)
+    return _like(np.log(sum_of(_real(x), axes, keepdims)), x)
 
 
 @reduction()
@@ -102,14 +102,14 @@ def ReduceLogSumExp(x, axes, keepdims):
     real = _real(x)
     top = np.max(real, axis=axes, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, real.dtype.type(0))
-    y = np.log(np.sum(np.exp(real - top), axis=axes, keepdims=True)) + top
+    y = np.log(sum_of(np.exp(real - top), axes)) + top
     return _like(y if keepdims else y.reshape([d for i, d in enumerate(x.shape) if i not in axes]), x)
 
 
 @reduction()
 def ReduceSumSquare(x, axes, keepdims):
     """The sum of squares"""
-    return np.asarray(np.sum(x * x, axis=axes, keepdims=keepdims, dtype=x.dtype))
+    return sum_of(x * x, axes, keepdims)
 
 
 def _arg(find: Any, x: np.ndarray, axis: int, keepdims: int, last: int) -> np.ndarray:

@@ -17,6 +17,7 @@ from ...errors import InvalidArgument
 from ...ir import ElementType, TensorType, Type, Value
 from ...limits import bounded
 from ..define import define
+from ..functions import sum_of
 
 ML = "ai.onnx.ml"
 
@@ -335,9 +336,9 @@ def Normalizer(x, *, norm: str = "MAX"):
     if norm == "MAX":
         size = y.max(-1, keepdims=True)
     elif norm == "L1":
-        size = np.abs(y).sum(-1, keepdims=True)
+        size = sum_of(np.abs(y), -1)
     elif norm == "L2":
-        size = np.sqrt((y * y).sum(-1, keepdims=True))
+        size = np.sqrt(sum_of(y * y, -1))
     else:
         raise ValueError(f"norm is {norm!r}, expected MAX, L1 or L2")
     return y / np.where(size == 0, np.float32(1), size)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir import ElementType, TensorType, Type, Value
 from ..define import define
-from ..functions import sigmoid
+from ..functions import sigmoid, sum_of
 from .encoders import ML, array_of
 
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
@@ -32,7 +32,7 @@ def _softmax(x: np.ndarray, keep_zero: bool) -> np.ndarray:
     e = np.exp(x - x.max(-1, keepdims=True))
     if keep_zero:
         e = np.where(np.abs(x) > 1e-7, e, 0)
-    total = e.sum(-1, keepdims=True)
+    total = sum_of(e, -1)
     return e / np.where(total == 0, 1, total)
 
 

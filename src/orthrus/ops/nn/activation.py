@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir import HALF, TensorType, Type, Value
 from ..define import FLOATS, Samples, broadcast, define, elementwise, normalized_axis, random_array, xp
-from ..functions import scalar
+from ..functions import scalar, sum_of
 from ..math.arithmetic import Tanh
 
 
@@ -213,10 +213,10 @@ def softmax(x: np.ndarray, axis: int, steps: Any = None) -> np.ndarray:
     y = x - x.max(axis=axis, keepdims=True)
     np.exp(y, out=y)
     if steps is None:
-        y /= y.sum(axis=axis, keepdims=True)
+        y /= sum_of(y, axis)
     else:
         y = y.astype(steps).astype(x.dtype)
-        y /= y.sum(axis=axis, keepdims=True).astype(steps)
+        y /= sum_of(y, axis).astype(steps)
     return y
 
 
@@ -225,7 +225,7 @@ def log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
     if not x.size:
         return x
     y = x - x.max(axis=axis, keepdims=True)
-    y -= np.log(np.exp(y).sum(axis=axis, keepdims=True))
+    y -= np.log(sum_of(np.exp(y), axis))
     return y
 
 

@@ -16,7 +16,7 @@ from ...errors import InvalidArgument, Unfit
 from ...ir import HALF, OWN, ElementType
 from ...limits import bounded
 from ..define import define
-from ..functions import working_type
+from ..functions import sum_of, working_type
 
 
 def rounded(x: np.ndarray, dtype: Any) -> np.ndarray:
@@ -69,7 +69,7 @@ def softmax_rows(x: np.ndarray, dtype: Any = None) -> np.ndarray:
         return x
     dtype = x.dtype if dtype is None else dtype
     e = rounded(np.exp(rounded(x - x.max(-1, keepdims=True), dtype)), dtype)
-    return rounded(e / rounded(e.sum(-1, keepdims=True), dtype), dtype)
+    return rounded(e / rounded(sum_of(e, -1), dtype), dtype)
 
 
 def softcapped(x: np.ndarray, cap: float) -> np.ndarray:

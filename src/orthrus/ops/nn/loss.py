@@ -6,6 +6,7 @@ import numpy as np
 
 from ...errors import InvalidArgument
 from ..define import op
+from ..functions import sum_of
 
 
 def _loss(log_prob: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, ignore_index: int | None,
@@ -33,8 +34,8 @@ def _loss(log_prob: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, 
     loss = np.where(kept, -picked * scale, 0).astype(log_prob.dtype, copy=False)
     if reduction == "none":
         return loss
-    total = np.asarray(np.sum(loss), log_prob.dtype)
-    return total if reduction == "sum" else np.asarray(total / np.sum(scale), log_prob.dtype)
+    total = sum_of(loss, None, False)
+    return total if reduction == "sum" else np.asarray(total / sum_of(scale, None, False))
 
 
 @op(widen=True)
@@ -51,5 +52,5 @@ def SoftmaxCrossEntropyLoss(scores, labels, weights=None, *, ignore_index: int |
     if scores.ndim < 2:
         raise ValueError(f"scores has shape {list(scores.shape)}, expected [N, C, ...]")
     shifted = scores - np.max(scores, axis=1, keepdims=True, initial=-np.inf)
-    log_prob = shifted - np.log(np.sum(np.exp(shifted), axis=1, keepdims=True))
+    log_prob = shifted - np.log(sum_of(np.exp(shifted), 1))
     return _loss(log_prob, labels, weights, ignore_index, reduction), log_prob

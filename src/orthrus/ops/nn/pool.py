@@ -14,6 +14,7 @@ import numpy as np
 from ... import limits
 from ...errors import InvalidArgument
 from ..define import op
+from ..functions import sum_of
 from .geometry import Window, covered, fold, per_axis, reach, spans, useful, window
 
 
@@ -129,7 +130,7 @@ def _spatial(x: np.ndarray) -> tuple[int, ...]:
 def GlobalAveragePool(X):
     """The mean over all spatial axes: [N, C, D...] → [N, C, 1...]."""
     axes = _spatial(X)
-    return np.sum(X, axis=axes, keepdims=True) / X.dtype.type(np.prod(X.shape[2:]))
+    return sum_of(X, axes) / X.dtype.type(np.prod(X.shape[2:]))
 
 
 @op(widen=True)
@@ -142,7 +143,7 @@ def GlobalMaxPool(X):
 def GlobalLpPool(X, *, p: float = 2):
     """The Lp norm over all spatial axes: [N, C, D...] → [N, C, 1...]."""
     axes = _spatial(X)
-    return _norm(X, p, lambda powers: np.sum(powers, axis=axes, keepdims=True))
+    return _norm(X, p, lambda powers: sum_of(powers, axes))
 
 
 @op

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...functions import sum_of
+
 _MODULUS, _FACTOR = 2147483647, 16807
 
 
@@ -47,7 +49,7 @@ def filtered(scores: np.ndarray, top_p: float, least: int, value: float, custom:
     order = np.argsort(scores if custom else -scores, -1, kind="stable")
     ranked = np.take_along_axis(scores, order, 1)
     share = np.exp(ranked - ranked.max(-1, keepdims=True))
-    share /= share.sum(-1, keepdims=True)
+    share /= sum_of(share, -1)
     sums = np.cumsum(share, -1, dtype=np.float32)
     out = np.zeros(scores.shape, bool)
     if custom:

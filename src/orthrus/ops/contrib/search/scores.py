@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from ....errors import InvalidArgument
+from ...functions import sum_of
 
 LOWEST = np.finfo(np.float32).min
 Rule = Callable[[np.ndarray, np.ndarray], None]
@@ -19,7 +20,7 @@ Rule = Callable[[np.ndarray, np.ndarray], None]
 def log_softmax(x: np.ndarray) -> np.ndarray:
     """The logarithm of the softmax of each row, a new array."""
     y = x - x.max(-1, keepdims=True)
-    y -= np.log(np.exp(y).sum(-1, keepdims=True))
+    y -= np.log(sum_of(np.exp(y), -1))
     return y
 
 
