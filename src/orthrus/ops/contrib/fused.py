@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import Unfit
 from ...ir import ElementType, TensorType, Type, Value
 from ..define import FLOATS, Op, broadcast, define, elementwise, normalized_axis
-from ..functions import mean_of
+from ..functions import centred, mean_of, sum_of
 from ..math.arithmetic import Clip_6, Tanh
 from ..math.linalg import gemm, matmul
 from ..nn.activation import (
@@ -103,7 +103,7 @@ def BiasSoftmax(data, bias, *, axis: int = 1, is_inner_broadcast: int):
     x = data + bias
     flat = x.reshape(*x.shape[:at], math.prod(x.shape[at:]))
     e = np.exp(flat - flat.max(-1, keepdims=True, initial=-np.inf))
-    return (e / e.sum(-1, keepdims=True)).reshape(x.shape)
+    return (e / sum_of(e, -1)).reshape(x.shape)
 
 
 BiasSoftmax.infer_with(like_first)
@@ -112,8 +112,7 @@ BiasSoftmax.infer_with(like_first)
 def standardized(x: np.ndarray, epsilon: float, centre: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of `x` over their deviation, less their mean if `centre`; the means and the inverse deviations,
     [..., 1]."""
-    mean = mean_of(x, (-1,)) if centre else np.zeros((*x.shape[:-1], 1), x.dtype)
-    shifted = x - mean if centre else x
+    shifted, mean = centred(x, (-1,)) if centre else (x, np.zeros((*x.shape[:-1], 1), x.dtype))
     inverse = 1 / np.sqrt(mean_of(shifted * shifted, (-1,)) + x.dtype.type(epsilon))
     return shifted * inverse, mean, inverse
 

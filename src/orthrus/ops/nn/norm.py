@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import Unfit
 from ...ir import HALF, ElementType, TensorType, Type, Value
 from ..define import FLOATS, normalized, normalized_axis, op
-from ..functions import mean_of
+from ..functions import centred, mean_of, sum_of
 
 _STASH = (ElementType.FLOAT, ElementType.FLOAT16, ElementType.DOUBLE, ElementType.BFLOAT16)
 
@@ -33,23 +33,23 @@ def _per_channel(value: np.ndarray, x: np.ndarray, name: str, dtype: np.dtype[An
 def _standardized(x: np.ndarray, axes: tuple[int, ...], epsilon: float
                   ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(x - mean) / sqrt(variance + epsilon) over `axes`, the mean and the inverse deviation."""
-    mean = mean_of(x, axes)
-    centred = x - mean
-    inverse = 1 / np.sqrt(mean_of(centred * centred, axes) + x.dtype.type(epsilon))
-    centred *= inverse
-    return centred, mean, inverse
+    y, mean = centred(x, axes)
+    inverse = 1 / np.sqrt(mean_of(y * y, axes) + x.dtype.type(epsilon))
+    y *= inverse
+    return y, mean, inverse
 
 
-def _moments(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    mean = mean_of(x, axes)
-    return mean, mean_of(np.square(x - mean), axes)
+def _moments(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`x` less its mean over `axes`, the mean and the variance."""
+    y, mean = centred(x, axes)
+    return y, mean, mean_of(y * y, axes)
 
 
-def _batch_form(x: np.ndarray, scale: np.ndarray, shift: np.ndarray, mean: np.ndarray, variance: np.ndarray,
-                epsilon: float) -> np.ndarray:
-    """(x - mean) * scale / sqrt(variance + epsilon) + shift, all of one type and broadcasting over x."""
-    factor = scale / np.sqrt(variance + x.dtype.type(epsilon))
-    y = (x - mean) * factor
+def _batch_form(y: np.ndarray, scale: np.ndarray, shift: np.ndarray, variance: np.ndarray, epsilon: float
+                ) -> np.ndarray:
+    """y * scale / sqrt(variance + epsilon) + shift in place, all of one type and broadcasting over `y`, from
+    which the mean is taken."""
+    y *= scale / np.sqrt(variance + y.dtype.type(epsilon))
     y += shift
     return y
 
@@ -64,9 +64,10 @@ def BatchNormalization(X, scale, B, input_mean, input_var, *, epsilon: float = 1
         _per_channel(v, X, name, kind)
         for v, name in ((scale, "scale"), (B, "B"), (input_mean, "input_mean"), (input_var, "input_var")))
     if not training_mode:
-        return _batch_form(x, gamma, beta, mean, variance, epsilon).astype(X.dtype, copy=False)
-    now_mean, now_variance = (m[0] if X.ndim > 1 else m for m in _moments(x, _all_but_channel(X)))
-    y = _batch_form(x, gamma, beta, now_mean, now_variance, epsilon)
+        return _batch_form(x - mean, gamma, beta, variance, epsilon).astype(X.dtype, copy=False)
+    y, *moments = _moments(x, _all_but_channel(X))
+    now_mean, now_variance = (m[0] if X.ndim > 1 else m for m in moments)
+    y = _batch_form(y, gamma, beta, now_variance, epsilon)
     running = [(old * momentum + new * (1 - momentum)).reshape(given.shape).astype(given.dtype)
                for old, new, given in ((mean, now_mean, input_mean), (variance, now_variance, input_var))]
     return y.astype(X.dtype, copy=False), *running
@@ -90,10 +91,11 @@ def BatchNormalization_1(X, scale, B, mean, var, *, epsilon: float = 1e-5, is_te
     gamma, beta = spread(scale, "scale"), spread(B, "B")
     old_mean, old_variance = spread(mean, "mean"), spread(var, "var")
     if is_test or n_outputs == 1:
-        return _batch_form(X, gamma, beta, old_mean, old_variance, epsilon)
+        return _batch_form(X - old_mean, gamma, beta, old_variance, epsilon)
     axes = _all_but_channel(X) if features is None else (0,)
-    new_mean, new_variance = (m[0] if X.ndim > 1 else m for m in _moments(X, axes))
-    y = _batch_form(X, gamma, beta, new_mean, new_variance, epsilon)
+    y, *moments = _moments(X, axes)
+    new_mean, new_variance = (m[0] if X.ndim > 1 else m for m in moments)
+    y = _batch_form(y, gamma, beta, new_variance, epsilon)
     keep, take = X.dtype.type(momentum), X.dtype.type(1 - momentum)
     running = [old * keep + new * take for old, new in ((old_mean, new_mean), (old_variance, new_variance))]
     return y, *(v.reshape(mean.shape) if v.size == mean.size else v
@@ -147,8 +149,7 @@ def RMSNormalization(X, scale, *, axis: int = -1, epsilon: float = 1e-5, stash_t
     _stash(stash_type)
     _check_broadcast(scale, X, "scale")
     x = X.astype(kind, copy=False)
-    count = kind.type(max(int(np.prod([X.shape[a] for a in axes])), 1))
-    y = x / np.sqrt(np.sum(x * x, axis=axes, keepdims=True) / count + kind.type(epsilon))
+    y = x / np.sqrt(mean_of(x * x, axes) + kind.type(epsilon))
     y = y * scale.astype(np.float32 if scale.dtype in HALF else scale.dtype)
     return y.astype(scale.dtype, copy=False)
 
@@ -191,7 +192,7 @@ def LpNormalization(input, *, axis: int = -1, p: int = 2):
     if p not in (1, 2):
         raise ValueError(f"p is {p}, expected 1 or 2")
     powers = np.abs(input) if p == 1 else input * input
-    norm = np.sum(powers, axis=axis, keepdims=True)
+    norm = sum_of(powers, axis)
     if p == 2:
         norm = np.sqrt(norm)
     return np.where(norm == 0, input.dtype.type(0), input / np.where(norm == 0, input.dtype.type(1), norm))
@@ -202,8 +203,8 @@ def MeanVarianceNormalization_1(input, *, across_channels: int = 0, normalize_va
     """input [N, C, H, W] less its mean, each channel by itself or `across_channels`, and over its deviation
     if `normalize_variance`; an operator of the first versions"""
     axes = (0, 1, 2, 3) if across_channels else (0, 2, 3)
-    mean, variance = _moments(input, tuple(a for a in axes if a < input.ndim))
-    return (input - mean) / np.sqrt(variance) if normalize_variance else input - mean
+    y, _, variance = _moments(input, tuple(a for a in axes if a < input.ndim))
+    return y / np.sqrt(variance) if normalize_variance else y
 
 
 @MeanVarianceNormalization_1.infer_with
@@ -214,8 +215,8 @@ def _normalized_type(input: Value, **_: Any) -> list[Type]:
 @op(since=9, widen=True)
 def MeanVarianceNormalization(X, *, axes: list[int] = [0, 2, 3]):  # noqa: B006
     """(X - mean) / (deviation + 1e-9) over `axes`."""
-    mean, variance = _moments(X, normalized(axes, X.ndim))
-    return (X - mean) / (np.sqrt(variance) + X.dtype.type(1e-9))
+    y, _, variance = _moments(X, normalized(axes, X.ndim))
+    return y / (np.sqrt(variance) + X.dtype.type(1e-9))
 
 
 @op(widen=True, result="same", types={"input": FLOATS})
