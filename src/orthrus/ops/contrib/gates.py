@@ -14,6 +14,7 @@ import numpy as np
 from ...errors import Unfit
 from ...ir import TensorType, Type, Value
 from ..define import Op, define, elementwise
+from ..functions import sum_of, summing_type
 from ..nn.activation import Sigmoid, Softplus
 from .fused import MS, like_first, standardized
 
@@ -120,7 +121,7 @@ BranchwiseRMSNorm.infer_with(like_first)
 def HyperConnectionPreMix(streams, pre_mix, *, num_branches: int = 0, reduction_scale: float = 1.0):
     """The sum of all branches, each times its gate, times reduction_scale"""
     grouped = _grouped(streams, num_branches)
-    total = (grouped * _gate(pre_mix, grouped, "pre_mix")).sum(-2)
+    total = sum_of(grouped * _gate(pre_mix, grouped, "pre_mix"), -2, False)
     return total * np.float32(reduction_scale)
 
 
@@ -172,7 +173,7 @@ def EngramGate(key, query, value, key_norm_scale, query_norm_scale, conv_norm_sc
         raise ValueError(f"query {q.shape}, value {v.shape} and the scales do not fit keys of shape"
                          f" {k.shape}")
     both = [standardized(x, epsilon, False)[0] * s for x, s in ((k, k_scale), (q, q_scale))]
-    dot = (both[0] * both[1]).sum(-1, keepdims=True) / np.float32(math.sqrt(k.shape[3] or 1))
+    dot = sum_of(both[0] * both[1], -1) / np.float32(math.sqrt(k.shape[3] or 1))
     gate = Sigmoid(np.sign(dot) * np.sqrt(np.maximum(np.abs(dot), np.float32(1e-6))))
     y = gate * v[:, :, None]
     normed = None if after is None else (standardized(y, epsilon, False)[0] * after).astype(dtype)
@@ -208,10 +209,11 @@ def CausalConvWithState(input, weight, bias=None, past_state=None, *, activation
     whole = np.concatenate((before, input), along)
     length = input.shape[along]
     by_channel = input.shape[2:] if channels_last else (-1, 1)
-    y = np.zeros(input.shape, np.float32)
+    y = np.zeros(input.shape, summing_type(np.dtype(np.float32), taps))
     for j in range(taps):
         part = whole[(slice(None),) * along + (slice(j * dilation, j * dilation + length),)]
         y += part.astype(np.float32) * weight[:, 0, j].astype(np.float32).reshape(by_channel)
+    y = y.astype(np.float32, copy=False)
     if bias is not None:
         y += bias.astype(np.float32).reshape(by_channel)
     if activation != "none":

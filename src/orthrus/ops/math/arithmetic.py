@@ -16,7 +16,7 @@ import numpy as np
 
 from ...ir import ElementType, TensorType, Type, Value
 from ..define import Op, Samples, define, elementwise, normalized_axis, random_array, xp
-from ..functions import scalar
+from ..functions import scalar, summing_type
 
 _FLOAT_MAX = 3.4028234663852886e38
 
@@ -317,18 +317,32 @@ def Clip_1(x, *, min: float | None = None, max: float | None = None):
     return x if max is None else xp.minimum(x, x.dtype.type(max))
 
 
+_PART = 1 << 16
+"""Elements of which the running totals are formed in a wider type at once."""
+
+
 def _running(fold: np.ufunc, x: np.ndarray, axis: np.ndarray, exclusive: int, reverse: int) -> np.ndarray:
     if not x.ndim:
         raise ValueError("a running total takes a tensor of rank 1 or more, found a scalar")
     line = normalized_axis(scalar(axis), x.ndim)
     turned = np.moveaxis(x, line, 0)
     turned = turned[::-1] if reverse else turned
+    y = np.empty_like(turned)
+    given, out = turned, y
     if exclusive and len(turned):
-        y = np.empty_like(turned)
         y[0] = fold.identity
-        fold.accumulate(turned[:-1], 0, x.dtype, y[1:])
+        given, out = turned[:-1], y[1:]
+    kind = summing_type(x.dtype, len(turned)) if fold is np.add else x.dtype
+    if kind == x.dtype:
+        fold.accumulate(given, 0, kind, out)
     else:
-        y = fold.accumulate(turned, 0, x.dtype)
+        total: Any = -0.0  # adds nothing, not even a sign
+        step = max(_PART // max(math.prod(turned.shape[1:]), 1), 1)
+        for first in range(0, len(given), step):
+            part = given[first:first + step].astype(kind)
+            part[0] += total
+            out[first:first + step] = np.add.accumulate(part, 0, out=part)
+            total = part[-1]
     return np.moveaxis(y[::-1] if reverse else y, 0, line)
 
 

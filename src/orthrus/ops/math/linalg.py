@@ -15,6 +15,7 @@ from ...errors import Unfit
 from ...limits import bounded
 from ...shapes.products import parsed_equation
 from ..define import define
+from ..functions import summing_type
 
 
 def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -117,7 +118,15 @@ def Einsum(*inputs, terms, output):
     before, dots, after = spelled.partition("...")
     bounded((*(sizes[k] for k in before), *(ellipsis if dots else ()), *(sizes[k] for k in after)),
             inputs[0].dtype)
-    return np.asarray(np.einsum(f"{','.join(terms)}->{spelled}", *inputs, optimize=len(inputs) > 1))
+    arrays, left = [], []
+    for i, (x, term) in enumerate(zip(inputs, terms, strict=True)):
+        named = {*spelled, *"".join([*terms[:i], *terms[i + 1:]]), "."}
+        kept = "".join(k for at, k in enumerate(term) if k in named and (k == "." or k not in term[:at]))
+        if kept != term:  # letters that only this term names are summed first
+            x = np.einsum(f"{term}->{kept}", x, dtype=summing_type(x.dtype)).astype(x.dtype, copy=False)
+        arrays.append(x)
+        left.append(kept)
+    return np.asarray(np.einsum(f"{','.join(left)}->{spelled}", *arrays, optimize=len(inputs) > 1))
 
 
 @Einsum.prepare_with

@@ -6,6 +6,7 @@ bounded whatever the shapes. Padding is never materialised.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from ... import limits
 from ...errors import Unfit
 from ..define import op
+from ..functions import summing_type
 from .activation import Swish
 from .geometry import Window, blocks, per_axis, taps, window
 
@@ -60,7 +62,7 @@ def _convolve(x: np.ndarray, w: np.ndarray, group: int, win: Window) -> np.ndarr
     if all(k == 1 for k in win.kernel) and not any(win.begin) and not any(win.end):
         x = x[(_ALL, _ALL, *(slice(None, None, s) for s in win.strides))]
         return _products(w.reshape(group, m // group, cg), x.reshape(n, group, cg, -1)).reshape(shape)
-    if cg == 1 and group > 1:
+    if cg == 1 and group > 1 and math.prod(win.kernel) <= _RUN:
         return _depthwise(x, w, group, win)
     kernel = w.reshape(group, m // group, -1)
     y = np.empty((n, m, *win.out), x.dtype)
@@ -137,7 +139,8 @@ def ConvTranspose(X, W, B=None, *, auto_pad: str = "NOTSET", dilations: list[int
     steps, spread = per_axis(strides, rank, "strides"), per_axis(dilations, rank, "dilations")
     begin, out = transposed(X.shape[2:], kernel, steps, spread, auto_pad, output_padding, output_shape, pads)
     n, m, cg = X.shape[0], W.shape[1] * group, X.shape[1] // group
-    y = np.zeros(limits.bounded((n, m, *out), X.dtype), X.dtype)
+    kind = summing_type(X.dtype, math.prod(kernel) // math.prod(steps))
+    y = np.zeros(limits.bounded((n, m, *out), kind), kind)
     if X.size and y.size:
         weights = W.reshape(group, cg, -1).transpose(0, 2, 1)
         places = m * int(np.prod(kernel))
@@ -148,7 +151,7 @@ def ConvTranspose(X, W, B=None, *, auto_pad: str = "NOTSET", dilations: list[int
             shifted = [b - s.start * t for b, s, t in zip(begin, box[1:], steps, strict=True)]
             for tap, ins, outs in taps(out, kernel, steps, spread, shifted, part.shape[2:]):
                 y[(box[0], _ALL, *outs)] += made[(_ALL, _ALL, *tap, *ins)]
-    return _add_bias(y, B)
+    return _add_bias(y.astype(X.dtype, copy=False), B)
 
 
 def transposed(size: Sequence[int], kernel: Sequence[int], strides: Any, dilations: Any, auto_pad: str,
@@ -247,10 +250,10 @@ def CausalConvWithState(input, weight, bias=None, past_state=None, *, activation
     if bias is not None and bias.shape != (c,):
         raise Unfit(f"bias has shape {list(bias.shape)}, expected [{c}]")
     x = np.concatenate([past_state, input], axis=2)
-    y = np.zeros_like(input)
+    y = np.zeros(input.shape, summing_type(input.dtype, k))
     for j in range(k):
         y += x[:, :, j:j + length] * weight[:, :, j]
-    y = _add_bias(y, bias)
+    y = _add_bias(y.astype(input.dtype, copy=False), bias)
     if activation in ("silu", "swish"):
         y = Swish(y)
     elif activation != "none":
@@ -272,12 +275,13 @@ def Col2Im(input, image_shape, block_shape, *, dilations: list[int] | None = Non
     block, places = int(np.prod(kernel, dtype=object)), int(np.prod(win.out, dtype=object))
     if rows % block or length != places:
         raise ValueError(f"input has shape {list(input.shape)}, expected [N, C * {block}, {places}]")
-    shape = limits.bounded((n, rows // block, *size), input.dtype)
-    y = np.full(shape, "", object) if input.dtype == object else np.zeros(shape, input.dtype)
+    kind = summing_type(input.dtype, block // math.prod(win.strides))
+    shape = limits.bounded((n, rows // block, *size), kind)
+    y = np.full(shape, "", object) if input.dtype == object else np.zeros(shape, kind)
     columns = input.reshape(n, rows // block, *kernel, *win.out)
     for tap, outs, ins in taps(size, kernel, win.strides, win.dilations, win.begin, win.out):
         y[(_ALL, _ALL, *ins)] += columns[(_ALL, _ALL, *tap, *outs)]
-    return y
+    return y.astype(input.dtype, copy=False)
 
 
 @op(widen=True)

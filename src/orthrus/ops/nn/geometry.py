@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import Unfit
 from ...records import dataclass
+from ..functions import summing_type
 
 _LARGEST = 1 << 48
 
@@ -159,20 +160,21 @@ def fold(x: np.ndarray, axis: int, kernel: int, stride: int, dilation: int, begi
          start: Any) -> np.ndarray:
     """Reduce windows along one axis: its length becomes `out`; a window without elements gives `start`."""
     n = x.shape[axis]
+    kind = summing_type(x.dtype, min(kernel, n)) if ufunc is np.add else x.dtype
     if out == 1 and dilation == 1 and begin >= 0 and kernel - begin >= n > 0:
-        return ufunc.reduce(x, axis=axis, keepdims=True)
-    acc = np.full((*x.shape[:axis], out, *x.shape[axis + 1:]), start, x.dtype)
+        return ufunc.reduce(x, axis, kind, keepdims=True).astype(x.dtype, copy=False)
+    acc = np.full((*x.shape[:axis], out, *x.shape[axis + 1:]), start, kind)
     lead: Any = (slice(None),) * axis
     places = useful(n, kernel, stride, dilation, begin, out)
     if len(places) > 4 * n:
         for span, where in spans(n, kernel, stride, dilation, begin, out):
-            acc[(*lead, where)] = ufunc.reduce(x[(*lead, span)], axis=axis, keepdims=True)
-        return acc
+            acc[(*lead, where)] = ufunc.reduce(x[(*lead, span)], axis, kind, keepdims=True)
+        return acc.astype(x.dtype, copy=False)
     for j in places:
         if (r := reach(n, out, stride, j * dilation - begin)) is not None:
             part = acc[(*lead, r[0])]
             ufunc(part, x[(*lead, r[1])], out=part)
-    return acc
+    return acc.astype(x.dtype, copy=False)
 
 
 def covered(kernel: int, stride: int, dilation: int, begin: int, out: int, low: int, high: int) -> np.ndarray:

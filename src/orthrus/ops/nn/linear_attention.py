@@ -2,7 +2,7 @@
 token out.
 
 The state [batch, heads, key size, value size] replaces the cache of softmax attention. Tokens are taken one
-after the other, all batches and heads at once.
+after the other, all batches and heads at once, and added up in float64.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def linear_attention(query: np.ndarray, key: np.ndarray, value: np.ndarray, stat
     if k.shape != (time, batch, shared, width) or v.shape[:3] != k.shape[:3]:
         raise Unfit(f"query {query.shape}, key {key.shape} and value {value.shape} do not fit together")
     expected = (batch, shared, width, v.shape[3])
-    now = np.zeros(expected, np.float32) if state is None else state
+    now = np.zeros(expected) if state is None else state.astype(np.float64)
     if now.shape != expected:
         raise Unfit(f"past_state has shape {now.shape}, expected {expected}")
     gates = np.exp(_unpacked(decay, shared, "decay"))[..., None] if gated and decay is not None else None
@@ -63,13 +63,13 @@ def linear_attention(query: np.ndarray, key: np.ndarray, value: np.ndarray, stat
     y = np.empty((batch, time, shared, outer // shared, v.shape[3]), np.float32)
     for t in range(time):
         if gates is not None:
-            now = now * gates[t]
-        written = v[t]
+            now *= gates[t]
+        asked, written = k[t].astype(np.float64), v[t]
         if rates is not None:
-            written = rates[t] * (written - np.matmul(k[t][:, :, None], now)[:, :, 0])
-        now = now + k[t][..., None] * written[:, :, None]
+            written = rates[t] * (written - np.matmul(asked[:, :, None], now)[:, :, 0])
+        now += asked[..., None] * written[:, :, None]
         y[:, t] = np.matmul(groups[t], now)
-    return (y * factor).reshape(batch, time, -1), now
+    return (y * factor).reshape(batch, time, -1), now.astype(np.float32)
 
 
 @define(since=27)

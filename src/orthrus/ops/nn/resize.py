@@ -18,6 +18,7 @@ from ...records import dataclass
 from ...shapes.windows import scaled
 from ..contents import elements
 from ..define import normalized_axis, op
+from ..functions import summing_type
 
 _F = np.float32
 _DENSE = 1 << 24
@@ -136,6 +137,7 @@ def _resample(x: np.ndarray, axis: int, places: np.ndarray, weights: np.ndarray)
         return np.moveaxis(np.tensordot(table, x, axes=(1, axis)), 0, axis)
     weights = weights.astype(x.real.dtype)
     shape = (-1, *(1,) * (x.ndim - 1 - axis))
+    kind = summing_type(x.dtype, count)
     y: Any = None
     for k in range(count):
         read = weights[:, k] != 0
@@ -145,8 +147,10 @@ def _resample(x: np.ndarray, axis: int, places: np.ndarray, weights: np.ndarray)
         part *= weights[:, k].reshape(shape)
         if not read.all():
             part[(slice(None),) * axis + (~read,)] = -0.0  # adds nothing, not even a sign
-        y = part if y is None else np.add(y, part, out=y)
-    return np.zeros((*x.shape[:axis], len(places), *x.shape[axis + 1:]), x.dtype) if y is None else y
+        y = part.astype(kind, copy=False) if y is None else np.add(y, part, out=y)
+    if y is None:
+        y = np.zeros((*x.shape[:axis], len(places), *x.shape[axis + 1:]), x.dtype)
+    return y.astype(x.dtype, copy=False)
 
 
 def _resize(x: np.ndarray, axes: Sequence[_Axis], mode: str, coordinate: str, nearest_mode: str = "simple",

@@ -16,6 +16,7 @@ from ...errors import InvalidArgument, Unfit
 from ...ir import HALF
 from ...limits import bounded
 from ..define import normalized_axis, op
+from ..functions import summing_type
 from .movement import axis_of, chosen
 
 
@@ -126,6 +127,7 @@ def _scattered(data: np.ndarray, at: np.ndarray, updates: np.ndarray, reduction:
         out.reshape(-1)[at] = updates
         return out
     wide = np.dtype(np.float32) if data.dtype in HALF else data.dtype
+    wide = summing_type(wide, at.size) if reduction == "add" else wide
     out = np.array(data, wide, order="C")
     with np.errstate(all="ignore"):
         _REDUCTIONS[reduction].at(out.reshape(-1), at.ravel(), updates.astype(wide, copy=False).ravel())
