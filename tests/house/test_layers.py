@@ -27,8 +27,9 @@ ORDER = (
 PACKAGES = frozenset({"quantization", "transformers", "generation", "torch", "backend", "datasets",
                       "distributed", "serving"})
 """Packages beside the stages: they stand on the public API, so nothing imports them."""
-COMMANDS = frozenset({"tools/cli/quantize.py", "tools/cli/serve.py", "tools/cli/plan_capacity.py"})
-"""Verbs of the command line that are a tool package's."""
+COMMANDS = frozenset({"tools/cli/quantize.py", "tools/cli/serve.py", "tools/cli/plan_capacity.py",
+                      "native/pack/quantized.py"})
+"""Verbs of the command line, and models of a build, that are a tool package's."""
 GUARDED = frozenset({"profiling/table.py", "quantization/calibration/activations.py"})
 """Files outside of `tools` that use rich where it is, or where a command asks for it."""
 ROOMS = {"codegen": ("machines", "write", "object", "emulate", "runtime", "kernels", "triton")}

@@ -8,7 +8,6 @@ from functools import partial
 import onnx
 from onnx import TensorProto
 
-from ...quantization.quant_utils import QuantType
 from . import forms, quantized, sequences, tables, vision
 
 Network = Callable[[], onnx.ModelProto]
@@ -150,12 +149,12 @@ def _quantized() -> Iterator[Network]:
         nets += [partial(vision.mobile, size, "relu6"), partial(vision.mobile, size, "hardswish", "relu")]
         for net in nets:
             yield partial(quantized.static, net)
-    yield from (partial(quantized.static, net, QuantType.QInt8, False) for net in nets[::2])
+    yield from (partial(quantized.static, net, signed=True, per_channel=False) for net in nets[::2])
     for width, count in ((384, 12), (768, 12)):
         for length in (1, 32, 128):
             net = partial(sequences.encoder, length, width, count, "gelu")
             yield partial(quantized.dynamic, net)
-            yield partial(quantized.static, net, QuantType.QInt8, False)
+            yield partial(quantized.static, net, signed=True, per_channel=False)
     for rows in (1, 8, 100):
         yield partial(quantized.dynamic, partial(sequences.layered, rows, (784, 512, 256, 100, 10), "relu"))
 

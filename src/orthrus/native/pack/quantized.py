@@ -17,15 +17,16 @@ _ABOVE = {"Relu", "Sigmoid", "Softmax"}
 """Operators whose results are not negative, so that their zero point is 0."""
 
 
-def static(net: Callable[[], onnx.ModelProto], activations: QuantType = QuantType.QUInt8,
-           per_channel: bool = True) -> onnx.ModelProto:
-    """Weights and activations, these by ranges that are given, not found."""
+def static(net: Callable[[], onnx.ModelProto], signed: bool = False, per_channel: bool = True
+           ) -> onnx.ModelProto:
+    """Weights and activations, these `signed` or not, by ranges that are given, not found."""
     model = net()
     most = np.float32(6)
     ranges = {name: (0 * most if node.op_type in _ABOVE else -most, most)
               for node in model.graph.node for name in node.output}
     ranges |= {each.name: (-most, most) for each in model.graph.input}
-    made = QDQQuantizer(model, per_channel, False, QuantType.QInt8, activations,
+    made = QDQQuantizer(model, per_channel, False, QuantType.QInt8,
+                        QuantType.QInt8 if signed else QuantType.QUInt8,
                         TensorsData(CalibrationMethod.MinMax, ranges), None, None,
                         [*QLinearOpsRegistry, *QDQRegistry], {})
     made.quantize_model()
