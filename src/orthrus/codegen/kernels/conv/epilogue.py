@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...write.body import Body
-from ...write.emit import I8, I64, PTR, V, vec
+from ...write.emit import I8, I64, PTR, V, lanes_of, vec
 from ...write.expr import BYTES, LLVM, Expr, emit
 from ...write.tile import Operand, load
 
@@ -73,22 +73,31 @@ class PixelEpilogue:
         """Store `rows` pixels. `address(i, r)`: where pixel r lies in the output (i = 0) or in operand i - 1;
         `room`: memory for the tile."""
         f, cols, lanes = self.f, len(masks), acc[0].lanes
+        if self.tree is not None and self.tree.instructions * len(acc) > _INLINE:
+            for i, x in enumerate(acc):
+                f.store(x, room, i * lanes, lanes * 4)
+            self.stored(room, acc[0].ty, rows, address, sides, masks)
+            return
+        fixed = self.fixed(sides, lanes, masks)
+        for r in range(rows):
+            self._one(r, acc[r * cols:r * cols + cols], fixed, address, sides, masks)
+
+    def stored(self, sums: V, ty: str, rows: int, address: Callable[[int, int | V], V], sides: Sequence[V],
+               masks: Sequence[V | None]) -> None:
+        """As `tile`, for sums that are vectors of type `ty` in memory."""
+        f, cols, lanes = self.f, len(masks), lanes_of(ty)
         fixed = self.fixed(sides, lanes, masks)
 
-        def one(r: int | V, sums: Sequence[V]) -> None:
-            bases = [address(i + 1, r) if o.row else base
-                     for i, (o, base) in enumerate(zip(self.operands, sides, strict=True))]
-            self.pixel(sums, fixed, bases, address(0, r), masks)
-        if self.tree is None or self.tree.instructions * len(acc) <= _INLINE:
-            for r in range(rows):
-                one(r, acc[r * cols:r * cols + cols])
-            return
-        for i, x in enumerate(acc):
-            f.store(x, room, i * lanes, lanes * 4)
+        def one(r: V) -> None:
+            read = [f.load(ty, sums, (r * cols + j) * lanes, lanes * 4) for j in range(cols)]
+            self._one(r, read, fixed, address, sides, masks)
+        f.loop(0, rows, 1, [], one)
 
-        def stored(r: V) -> None:
-            one(r, [f.load(acc[0].ty, room, (r * cols + j) * lanes, lanes * 4) for j in range(cols)])
-        f.loop(0, rows, 1, [], stored)
+    def _one(self, r: int | V, sums: Sequence[V], fixed: Sequence[list[V] | None],
+             address: Callable[[int, int | V], V], sides: Sequence[V], masks: Sequence[V | None]) -> None:
+        bases = [address(i + 1, r) if o.row else base
+                 for i, (o, base) in enumerate(zip(self.operands, sides, strict=True))]
+        self.pixel(sums, fixed, bases, address(0, r), masks)
 
 
 _NORMAL = 87.0

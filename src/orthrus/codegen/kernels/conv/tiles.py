@@ -172,30 +172,27 @@ class _Panel:
 
     # sums
 
-    def total_of(self, size: int) -> list[V]:
-        ty = vec(F32, self.k.lanes)
-        return [self.f.load(ty, self.k.totals, i * self.k.lanes, self.k.lanes * 4) for i in range(size)]
-
-    def put(self, sums: Sequence[V]) -> None:
-        for i, value in enumerate(sums):
-            self.f.store(value, self.k.totals, i * self.k.lanes, self.k.lanes * 4)
-
     def summed(self, size: int, acc: Sequence[V], level: str, inner: Inner) -> list[V]:
         """`inner` of the sums so far; of zeros, then added to `totals`, where `level` is what is summed by
         itself."""
         if self.form.parts != level:
             return inner(*acc)
-        made = inner(*[self.zero] * size)
-        self.put([a + b for a, b in zip(self.total_of(size), made, strict=True)])
+        f, totals, lanes = self.f, self.k.totals, self.k.lanes
+        for i, part in enumerate(inner(*[self.zero] * size)):
+            before = f.load(part.ty, totals, i * lanes, lanes * 4)
+            f.store(before + part, totals, i * lanes, lanes * 4)
         return []
 
-    def whole(self, size: int, inner: Inner) -> list[V]:
-        """All taps over depth."""
+    def finish(self, rows: int, inner: Inner, address: Callable[[int, int | V], V]) -> None:
+        """The pixels of a tile: `inner` over depth, then what ends them."""
+        f, k, size = self.f, self.k, rows * self.k.cols
         if self.form.parts == "none":
-            return self.f.loop(self.front, self.back, 1, [self.zero] * size, inner)
-        self.put([self.zero] * size)
-        self.f.loop(self.front, self.back, 1, [], inner)
-        return self.total_of(size)
+            acc = f.loop(self.front, self.back, 1, [self.zero] * size, inner)
+            k.finish.tile(acc, rows, address, self.sides, self.masks, k.room)
+            return
+        f.loop(0, size, 1, [], lambda i: f.store(self.zero, k.totals, i * k.lanes, k.lanes * 4))
+        f.loop(self.front, self.back, 1, [], inner)
+        k.finish.stored(k.totals, self.zero.ty, rows, address, self.sides, self.masks)
 
     def chunked(self, size: int, acc: Sequence[V], inner: Inner) -> list[V]:
         """A tap: `inner` of where a chunk begins, its length and sums."""
@@ -252,14 +249,13 @@ class _Panel:
                 return f.loop(0, c.kh, 1, acc, over_y)
             from_y, to_y = inside(f, oy * c.sh - c.ph, c.dh, c.kh, c.high)
             return f.loop(from_y, to_y, 1, acc, over_y)
-        acc = self.whole(size, written_out if form.rolled[0] else taps)
         bases = [f.gep(self.y, (oy * c.yh + ox * c.yw) * BYTES[k.finish.dtype], I8)]
         sizes = [c.yw * BYTES[k.finish.dtype]]
         for base, (_, _, row, pixel), o in self._operands():
             bases.append(f.gep(base, (oy * row + ox * pixel) * BYTES[o.dtype], I8))
             sizes.append(pixel * BYTES[o.dtype])
-        k.finish.tile(acc, rows, lambda i, r: f.gep(bases[i], sizes[i] * r, I8), self.sides, self.masks,
-                      k.room)
+        self.finish(rows, written_out if form.rolled[0] else taps,
+                    lambda i, r: f.gep(bases[i], sizes[i] * r, I8))
 
     def _tap(self, t: V, rows: int, ox: V, start: V, a_row: V, at: tuple[V, V, V], acc: Sequence[V]
              ) -> list[V]:
@@ -332,8 +328,7 @@ class _Panel:
             return f.loop(from_y, to_y, 1, acc, lambda jy, *acc: self.summed(
                 rows * k.cols, acc, "row",
                 lambda *acc: f.loop(0, c.kw, 1, acc, lambda jx, *acc: tap(jz, jy, jx, acc))))
-        acc = self.whole(rows * k.cols, over_z)
-        k.finish.tile(acc, rows, lambda i, r: f.load(PTR, k.outs[i], r, 8), self.sides, self.masks, k.room)
+        self.finish(rows, over_z, lambda i, r: f.load(PTR, k.outs[i], r, 8))
 
     def _operands(self) -> list[tuple[V, list[V], Operand]]:
         """Each operand of the tree: its address in this plane, its strides, its kind."""
