@@ -1,4 +1,5 @@
-"""Data classes that cost nothing to declare: what a constructor does is written when it is first called.
+"""Data classes that cost nothing to declare, whose constructor is written when it is first called; and
+attributes that are found when they are first asked for.
 
 In: a class and `dataclasses.dataclass`'s options. Out: the same class with the same behaviour, for
 `dataclasses.fields`, `replace`, `asdict` and type checkers too. A declaration writes and compiles no code,
@@ -261,9 +262,27 @@ def _closed(cls: type, verb: str, plain: Callable[..., None]) -> Callable[..., N
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from functools import cached_property as cached_property
 else:
     def dataclass(cls=None, /, **options):
         """`dataclasses.dataclass`, by which rarer options go."""
         if options.keys() - _OWN:
             return dataclasses.dataclass(cls, **options)
         return (lambda cls: _declare(cls, **options)) if cls is None else _declare(cls, **options)
+
+    class cached_property:
+        """`functools.cached_property` without the lock that it has before Python 3.12: one for all objects of
+        a class, which a process that was forked meanwhile could never take. Threads may find a value
+        twice."""
+
+        def __init__(self, find: Callable[[Any], Any]) -> None:
+            self.find, self.__doc__ = find, find.__doc__
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self.name = name
+
+        def __get__(self, it: Any, owner: type | None = None) -> Any:
+            if it is None:
+                return self
+            found = it.__dict__[self.name] = self.find(it)
+            return found

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import threading
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from skips import needs
 
 import orthrus as ort
 from orthrus import locks
+from orthrus.records import cached_property
 
 SOURCE = Path(ort.__file__).parent
 OWN_WAY = {
@@ -32,6 +34,39 @@ def test_locks_are_made_in_one_way() -> None:
              if re.search(r"threading\.R?Lock\(\)", path.read_text(encoding="utf-8"))}
     assert not {name for name in found if not any(name.startswith(way) for way in OWN_WAY)}
     assert all(any(name.startswith(way) for name in found) for way in OWN_WAY)
+
+
+def test_no_attribute_is_found_under_a_lock() -> None:
+    """`functools.cached_property` has one for all objects of a class before Python 3.12."""
+    assert [str(path) for path in SOURCE.rglob("*.py")
+            if re.search(r"functools(\.| import .*)cached_property", path.read_text(encoding="utf-8"))
+            ] == [str(SOURCE / "records.py")]
+
+
+@needs("POSIX")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_finds_what_another_thread_is_finding() -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    class Thing:
+        def __init__(self, waits: bool) -> None:
+            self.waits = waits
+
+        @cached_property
+        def value(self) -> int:
+            begun.set()
+            return done.wait(60) if self.waits else 7
+    thread = threading.Thread(target=lambda: Thing(True).value)
+    thread.start()
+    begun.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(Thing(False).value)
+    status = os.waitpid(child, 0)[1]
+    done.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 7
 
 
 @needs("POSIX")

@@ -18,7 +18,7 @@ import numpy as np
 from ..codegen.runtime.cells import JUMP, STEP
 from ..codegen.runtime.fastcall import FastRun
 from ..codegen.write.notes import NOTED, refuse
-from ..records import dataclass
+from ..records import cached_property, dataclass
 
 if TYPE_CHECKING:
     from ..codegen.write.spec import Spec
@@ -100,7 +100,7 @@ class Code:
     device: PartDevice
     threads: int
 
-    @functools.cached_property
+    @cached_property
     def kernels(self) -> list[int]:
         """The kernels' addresses as the device gave them. Raises RuntimeError for a kernel that LLVM
         refuses."""

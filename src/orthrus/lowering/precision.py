@@ -9,7 +9,6 @@ name made of all that it depends on.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +22,7 @@ from ..codegen.machines.machine import Machine
 from ..codegen.object import cache
 from ..ir import Node, Value, in_memory
 from ..kernels import Part
+from ..records import cached_property
 from .shaped_part import Kinds
 from .tensor import numpy_type
 
@@ -75,7 +75,7 @@ class Trial:
             found, wanted = (found,), (wanted,)
         return all(map(_same, found, wanted, self.decided))
 
-    @functools.cached_property
+    @cached_property
     def _held(self) -> bool:
         """Whether the unit can hold what may be a factor of a product."""
         factors = (v.const for node in self.part.nodes if node.op is None or not node.op.broadcasts
@@ -90,7 +90,7 @@ class Trial:
             return None
         return cache.name(f"precision of {self._content} for {kinds} by {stamp}", self.machine, __file__)
 
-    @functools.cached_property
+    @cached_property
     def _content(self) -> str | None:
         """A digest of the part, all of its weights included; None where something in it cannot be told."""
         digest = hashlib.sha256()

@@ -18,7 +18,6 @@ same name. An older form stands beside the newest under its name and first versi
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import types
@@ -30,6 +29,7 @@ import numpy as np
 from ..index import Index
 from ..ir import HALF, ElementType, TensorType, Type, Value
 from ..limits import HARMLESS, bounded
+from ..records import cached_property
 from ..shapes.axes import normalized as normalized
 from ..shapes.axes import normalized_axis as normalized_axis
 from . import functions
@@ -161,7 +161,7 @@ class Op:
             self.defaults[p.name] = default
         self.annotations[p.name] = p.annotation
 
-    @functools.cached_property
+    @cached_property
     def doc(self) -> str:
         """What the definition says of itself."""
         return inspect.getdoc(self.body) or ""

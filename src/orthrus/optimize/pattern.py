@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Node, Value
-from ..records import dataclass
+from ..records import cached_property, dataclass
 
 Kind = tuple[str, str]
 Root = tuple[Kind, frozenset[Kind]]
@@ -117,7 +117,7 @@ class Listed(Rule):
     def __init__(self, name: str, module: str, text: str) -> None:
         self.name, self._module, self._text = name, module, text
 
-    @functools.cached_property
+    @cached_property
     def rule(self) -> Rule:
         """The rule itself."""
         found: Rule = getattr(import_module(self._module), self.name)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field
-from functools import cached_property
 from typing import Any
 
 from ..ir import Graph, Node
@@ -18,7 +17,7 @@ from ..kernels import Contents, KernelUse, Packed, Part, PlanReport, Span, short
 from ..partition import Placement, Refusal
 from ..plan import Arena, Program
 from ..providers.base import Remark
-from ..records import dataclass
+from ..records import cached_property, dataclass
 from ..shown import html_table
 
 CPU = "CPUExecutionProvider"

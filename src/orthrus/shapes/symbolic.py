@@ -24,6 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from ..records import cached_property
 from .polynomial import Form, Monomial, added, divided, floored, shifted, times
 
 P = ParamSpec("P")
@@ -108,11 +109,11 @@ class Sizes:
         good = np.where(kinds == _ZERO, found == 0, np.where(kinds == _OTHER, found != 0, found > 0))
         return atoms if bool(good.all()) else None
 
-    @functools.cached_property
+    @cached_property
     def _listed(self) -> list[tuple[Key, int]]:
         return list(self.facts)
 
-    @functools.cached_property
+    @cached_property
     def _checks(self) -> tuple[Polynomials, np.ndarray]:
         return Polynomials([key for key, _ in self.facts]), np.array([kind for _, kind in self.facts], int)
 

@@ -20,7 +20,7 @@ import functools
 
 import numpy as np
 
-from ...records import dataclass
+from ...records import cached_property, dataclass
 from ...shapes.symbolic import choice
 from ..machines.machine import Machine
 from ..runtime import call_kernel
@@ -329,7 +329,7 @@ class Sums:
     segments: tuple[tuple[int, int], ...]
     blocks: tuple[int, ...]
 
-    @functools.cached_property
+    @cached_property
     def chunks(self) -> int:
         return sum(c for _, c in self.segments)
 

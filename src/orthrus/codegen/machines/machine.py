@@ -6,10 +6,9 @@ architecture is one more description.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, ClassVar
 
-from ...records import dataclass
+from ...records import cached_property, dataclass
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Machine:
     def __hash__(self) -> int:
         return self._hashed
 
-    @functools.cached_property
+    @cached_property
     def _hashed(self) -> int:
         return hash((self.triple, self.cpu, self.features, self.vector, self.registers, self.checked))
 

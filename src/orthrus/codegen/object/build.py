@@ -85,7 +85,7 @@ def _share(work: Iterable[tuple[int, str]], machine: Machine, threads: int, made
     """Compile each numbered text into `made`."""
     queue: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
     failed: list[BaseException] = []
-    counting = threading.Lock()
+    counting = lock()
 
     def take() -> None:
         target = _target_machine(machine)

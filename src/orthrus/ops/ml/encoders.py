@@ -6,7 +6,6 @@ onnxruntime's.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from ...errors import InvalidArgument
 from ...ir import ElementType, TensorType, Type, Value
 from ...limits import bounded
+from ...records import cached_property
 from ..define import define
 from ..functions import sum_of
 
@@ -95,7 +95,7 @@ _DENSE = 1 << 16
 class _Table(dict[Any, Any]):
     """What keys stand for."""
 
-    @functools.cached_property
+    @cached_property
     def _ordered(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """By the kind of numpy's types "i" and "f": the keys of that kind in order, and where in the table
         each stands."""
@@ -108,7 +108,7 @@ class _Table(dict[Any, Any]):
                 found[kind] = keys[order], places[order]
         return found
 
-    @functools.cached_property
+    @cached_property
     def _dense(self) -> np.ndarray | None:
         """Where each integer from the least key on stands, the table's length where it does not; None where
         these are many."""
@@ -119,16 +119,16 @@ class _Table(dict[Any, Any]):
         found[keys - keys[0]] = places
         return found
 
-    @functools.cached_property
+    @cached_property
     def _arrays(self) -> dict[tuple[str, str], np.ndarray]:
         return {}
 
-    @functools.cached_property
+    @cached_property
     def numbers(self) -> dict[Any, int]:
         """Where in the table each key stands."""
         return {key: i for i, key in enumerate(self)}
 
-    @functools.cached_property
+    @cached_property
     def width(self) -> int:
         """One more than the largest number that a key stands for."""
         return max(self.values(), default=-1) + 1

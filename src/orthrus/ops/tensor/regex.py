@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from ...records import cached_property
 from .regex_table import Table
 
 Ranges: TypeAlias = "tuple[tuple[int, int], ...]"
@@ -552,7 +553,7 @@ class Pattern:
         last = _EDGE if self.looks else _OTHER
         return bool(self._reached(_State(threads, before), last) >> self.end & 1)
 
-    @functools.cached_property
+    @cached_property
     def table(self) -> Table | None:
         return Table.of(self)
 

@@ -6,7 +6,6 @@ Unicode's simple mapping, one character for one.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...limits import HARMLESS, bounded
+from ...records import cached_property
 from ..define import op
 from .movement import chosen
 from .regex import Pattern
@@ -242,7 +242,7 @@ class Grams:
             return _rank(self.vocabulary, x, np.ones(x.shape, bool))
         return self.dense.take(x - (self.vocabulary[0] - 1), mode="clip")
 
-    @functools.cached_property
+    @cached_property
     def tokens(self) -> dict[int, dict[Any, int]]:
         """By length: the number of each n-gram, a token or a tuple of them."""
         made, at = {}, 0

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
-from ...records import dataclass
+from ...records import cached_property, dataclass
 from . import binding
 from .binding import Library, dims
 

@@ -8,7 +8,6 @@ before there is a part.
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,6 +26,7 @@ from ...kernels import (
     Stored,
     reference,
 )
+from ...records import cached_property
 from ..base import INTERPRETED, Capability, ExecutionProvider, GraphView, interpreted, schema_of
 from . import memory, tuned
 from .device import GpuDevice, shared
@@ -95,14 +95,14 @@ class GpuProvider(ExecutionProvider):
             return []
         return [shared(driver, i) for i in range(driver.count())]
 
-    @functools.cached_property
+    @cached_property
     def device(self) -> GpuDevice:  # type: ignore[override]
         """The device that the options name, which sessions share. Raises InvalidArgument where there is none
         of that number, and EPFail."""
         assert self.finding is not None, f"{self.name} brings no device"
         return shared(self.finding.made(), self.settings["device_id"])
 
-    @functools.cached_property
+    @cached_property
     def target(self) -> Target:
         """What kernels are compiled for. Raises EPFail for a GPU there are none for."""
         asked = self.settings.get("target") or self.device.target
@@ -179,7 +179,7 @@ class GpuProvider(ExecutionProvider):
             return [No(f"{error.text}; pip install orthrus-runtime[{self.extra}] brings what compiles it")]
         return [Kernel(made, f"GPU kernels for {len(part.nodes)} nodes", on_host=tuple(made.deciding))]
 
-    @functools.cached_property
+    @cached_property
     def tuner(self) -> Tuner:
         """What knows which tiles are fastest on the device."""
         from ...lowering.gpu.tuning import Tuner

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from ...errors import EPFail, Fail
 from ...ir import No, Node
 from ...kernels import HOST, Device, Kernel, Part, Stored, convex_groups
+from ...records import cached_property
 from ..base import Capability, ExecutionProvider, GraphView, Option
 from ..foreign.fixed import is_open
 from ..gpu.device import shared
@@ -62,7 +63,7 @@ class MIGraphXExecutionProvider(ExecutionProvider):
         target = module.target(found, given.get("target", "gpu"))
         return target if isinstance(target, No) else None
 
-    @functools.cached_property
+    @cached_property
     def device(self) -> Device:  # type: ignore[override]
         """Where arguments and results lie: the GPU's memory where HIP is there, else the host's. Raises
         InvalidArgument for a device there is none of."""

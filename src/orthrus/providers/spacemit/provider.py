@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import platform
@@ -24,6 +23,7 @@ from ...errors import InvalidArgument
 from ...ir import No, Node, Value
 from ...kernels import Kernel, Part, Work
 from ...lowering.device import PartDevice
+from ...records import cached_property
 from ..base import Capability, GraphView, Option
 from ..generating import GeneratingProvider
 from . import claims, dense, options, targets
@@ -77,12 +77,12 @@ class SpaceMITExecutionProvider(GeneratingProvider):
             return found if isinstance(found, No) else None
         return None if detect.host() is not None else No("this processor has no vectors (RVV 1.0)")
 
-    @functools.cached_property
+    @cached_property
     def machine(self) -> Machine:
         """What code is generated for: the board, else the target asked for."""
         return (detect.host() if on_board() else None) or targets.chosen(self.settings)
 
-    @functools.cached_property
+    @cached_property
     def runs_on(self) -> PartDevice:
         """Where it runs."""
         cores = self._set("INTRA_THREAD_AFFINITY")

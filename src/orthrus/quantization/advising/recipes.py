@@ -10,14 +10,13 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from ...records import dataclass
+from ...records import cached_property, dataclass
 from ..calibrate import CalibrationDataReader, CalibrationMethod
 from ..quant_utils import MODEL_SIZE_THRESHOLD, QuantType
 from ..quantize import quantize_dynamic, quantize_static
