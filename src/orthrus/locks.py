@@ -30,6 +30,12 @@ def rlock() -> threading.RLock:
     return made
 
 
+def freed(made: Any) -> None:
+    """Let a lock that another package made be free in a forked process, if it is one of `threading`'s."""
+    if hasattr(made, "_at_fork_reinit"):
+        _made.add(made)
+
+
 def awaited(thread: threading.Thread) -> threading.Thread:
     """The same thread, which is done before the process forks."""
     _threads.add(thread)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
-from ...locks import awaited, lock
+from ...locks import awaited, freed, lock
 from ..machines.machine import Machine
 from ..write.emit import ARRANGED
 
@@ -25,6 +25,7 @@ transforms."""
 def _llvm() -> Any:
     import llvmlite.binding as llvm
 
+    freed(getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None))
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()
