@@ -256,6 +256,12 @@ def region_samples(f: Body, *, rank: int, lanes: int, dtype: str, out: str, oper
                     return [f.maximum(s, x * factor) if kind == "max" else f.fma(x, factor, s)
                             for s, x in zip(now, values, strict=True)]
 
+                def more(now: Sequence[V], made: Callable[[list[V]], list[V]]) -> list[V]:
+                    """What is `made` from `now` on; sums by themselves: a large one swallows small terms."""
+                    if kind == "max":
+                        return made(list(now))
+                    return [s + x for s, x in zip(now, made(it.start(vectors, begin)), strict=True)]
+
                 def line(k: V, *now: V) -> list[V]:
                     low, high, part, there = sample(start_y, apart_y, k, it.sizes[0])
                     lines = [(f.gep(image, p * it.steps[1], LLVM[dtype]), v)
@@ -264,14 +270,13 @@ def region_samples(f: Body, *, rank: int, lanes: int, dtype: str, out: str, oper
                     def one_sample(k: V, *now: V) -> list[V]:
                         low, high, part, here = sample(start_x, apart_x, k, it.sizes[1])
 
-                        def met() -> list[V]:
-                            found = list(now)
+                        def corners(found: list[V]) -> list[V]:
                             for base, v in lines:
                                 for p, u in ((low, one - part), (high, part)):
                                     found = joined(found, f.gep(base, p * it.steps[2], LLVM[dtype]), v * u)
                             return found
-                        return f.when(here, met, lambda: list(now))
-                    return f.when(there, lambda: f.loop(left, right, 1, list(now), one_sample),
+                        return f.when(here, lambda: more(now, corners), lambda: list(now))
+                    return f.when(there, lambda: more(now, lambda s: f.loop(left, right, 1, s, one_sample)),
                                   lambda: list(now))
                 start = it.start(vectors, lowest)
                 made = f.when(good, lambda: f.loop(top, bottom, 1, start, line), lambda: start)
