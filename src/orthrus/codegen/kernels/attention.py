@@ -25,7 +25,7 @@ from ..write.emit import F32, I1, I8, I32, I64, V, vec
 from ..write.expr import LLVM
 from ..write.spec import Spec
 from ..write.template import template
-from ..write.tile import shapes, tile
+from ..write.tile import LONG_SUM, shapes, tile
 from .attention_few import Few, attend_few
 from .attention_parts import (
     Empty,
@@ -235,20 +235,25 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, keep: V
                 return [f.load(floats, *p) * f.splat(f.load(F32, fades, i // cols), lanes)
                         for i, p in enumerate(places)]
             start = resume() if cleared else f.when(started, resume, lambda: [zero] * (height * cols))
-            acc = tile(f, height, cols, f.gep(scores_at, begin, F32), pitch,
-                       f.gep(values_at, begin * width + c, F32), width, keys_end - begin, start)
+            for x, p in zip(start, places, strict=True):
+                f.store(x, *p)
+
+            def chunk(first: V) -> None:
+                acc = tile(f, height, cols, f.gep(scores_at, first, F32), pitch,
+                           f.gep(values_at, first * width + c, F32), width,
+                           f.fast_min(keys_end - first, LONG_SUM), [zero] * (height * cols))
+                for x, p in zip(acc, places, strict=True):
+                    f.store(f.load(floats, *p) + x, *p)
+            f.loop(begin, keys_end, LONG_SUM, [], chunk)
 
             def give() -> None:
                 for r in range(height):
                     factor = f.splat(f.load(F32, factors, r), lanes)
                     row = f.gep(target, r * results.step + c, LLVM[dtype])
                     for i, tail in enumerate(tails):
-                        narrow_store(f, acc[r * cols + i] * factor, dtype, row, i * lanes, tail)
-
-            def keep() -> None:
-                for x, p in zip(acc, places, strict=True):
-                    f.store(x, *p)
-            f.when(last, give, keep)
+                        x = f.load(floats, *places[r * cols + i])
+                        narrow_store(f, x * factor, dtype, row, i * lanes, tail)
+            f.when(last, give)
         whole = value_size // wide * wide
         if whole:
             f.loop(0, whole, wide, [], lambda c: mix(c, [None, None]))

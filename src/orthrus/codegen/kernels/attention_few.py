@@ -30,6 +30,9 @@ from .attention_parts import (
     wide_load,
 )
 
+_SUMMED = 64
+"""Vectors of weights that are summed one after another."""
+
 
 @dataclass(frozen=True)
 class Few:
@@ -178,7 +181,8 @@ def attend_few(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kee
                 e = weight_of(f, below)
                 f.store(counted(f, e, below) if empty == "guarded" else e, row, j)
                 return total_ + e
-            (sums,) = f.loop(0, total, lanes, [zero], weigh)
+            (sums,) = f.loop(0, total, _SUMMED * lanes, [zero], lambda j, sums: sums + f.loop(
+                j, f.fast_min(j + _SUMMED * lanes, total), lanes, [zero], weigh)[0])
             weight = f.reduce(sums, V.__add__)
             if sunk:
                 weight = weight + f.extract(weight_of(f, f.splat(top, lanes) - safe), 0)
@@ -206,12 +210,11 @@ def attend_few(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kee
                             x = wide_load(f, dtype, place, c, tail)
                             given[u * wide + n] = f.fma(w, x, given[u * wide + n])
                     return given
-                start = [f.load(floats, sums, c) for c, _ in part]
-                acc = f.loop(0, count & -sets, sets, start + [zero] * (wide * (sets - 1)), add)
+                acc = f.loop(0, count & -sets, sets, [zero] * (wide * sets), add)
                 acc = [_sum(acc[n::wide]) for n in range(wide)]
                 acc = f.loop(count & -sets, count, 1, acc, add)
                 for x, (c, _) in zip(acc, part, strict=True):
-                    f.store(x, sums, c)
+                    f.store(f.load(floats, sums, c) + x, sums, c)
             f.loop(0, rows, 1, [], row)
         each(values, old_values, all_values, value_size, mix)
 

@@ -16,7 +16,7 @@ from ..write.body import Body
 from ..write.emit import F32, I64, V, vec
 from ..write.expr import Expr
 from ..write.template import template
-from ..write.tile import Corner, Operand, TileEpilogue, load, shapes, tile
+from ..write.tile import Corner, Operand, TileEpilogue, load, long_tile, shapes
 from .few_bits.layout import Blocks, Panel
 from .few_bits.rows import most, tile_of
 from .gemm import columns
@@ -92,7 +92,8 @@ def expert_products(f: Body, a: V, b: V, bias: V, c: V, starts: V, n: V, k: V, a
     tree = Expr("add", (Expr.leaf(0, "float32"), Expr.leaf(1, "float32")), "float32") if biased else None
     operands = (Operand("float32", False, True),) if biased else ()
     finish = TileEpilogue(f, tree, operands)
-    zero = f.zero(vec(F32, lanes))
+    ty = vec(F32, lanes)
+    room = f.alloca(ty, full * cols)
 
     def item(i: V) -> None:
         expert = i // panels
@@ -105,8 +106,8 @@ def expert_products(f: Body, a: V, b: V, bias: V, c: V, starts: V, n: V, k: V, a
         def some(first: V, rows: int) -> None:
             at = f.gep(a, first * a_row, F32)
             if how is None:
-                sums = tile(f, rows, cols, at, a_row, f.gep(mine, p * k * wide, F32), wide, k,
-                            [zero] * (rows * cols), prefetch=16)
+                sums = long_tile(f, rows, cols, at, a_row, f.gep(mine, p * k * wide, F32), wide, k, ty, room,
+                                 prefetch=16)
             else:
                 sums = tile_of(f, Panel(f, how, mine, p, k, cols, lanes), at, a_row, rows)
             finish.store(sums, cols, Corner(f.gep(c, first * n + col, F32), n), sides, masks)

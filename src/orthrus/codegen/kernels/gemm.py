@@ -23,6 +23,7 @@ from ..write.expr import BYTES, LLVM, Expr
 from ..write.spec import Spec
 from ..write.template import template
 from ..write.tile import (
+    LONG_SUM,
     Corner,
     Operand,
     Rows,
@@ -30,8 +31,8 @@ from ..write.tile import (
     as_float,
     joined,
     load,
+    long_tile,
     shapes,
-    tile,
     total_of,
     widens,
 )
@@ -180,7 +181,7 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
     if 4 * k > 5 * longest and (tiles > 1 or copied):
         deep = -(-k // -(-k // longest))
         deep = -(-deep // _LINE) * _LINE
-    streamed = source == "rows" and tiles == 1 and size * k * n > machine.l2 and k > 4 * STREAMS
+    streamed = source == "rows" and tiles == 1 < panels and size * k * n > machine.l2 and k > 4 * STREAMS
     if streamed:
         deep = STREAMS
     split = deep < k
@@ -247,7 +248,7 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
     sides = _sides(f, len(CELLS.split()), operands)
     zero = f.zero(sum_type)
     tile_size = full * broad
-    room = f.scratch
+    room, parts = f.scratch, f.alloca(sum_type, full * cols)
     a_copy = f.gep(room, per_rows * per_cols * tile_size if split else tile_size, total)
     b_copy = f.gep(a_copy, pitch * per_rows * full, total) if copies else a_copy
 
@@ -310,7 +311,6 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
 
                 def one(t: V, rows: int) -> None:
                     row = row_of(t)
-                    sums = [zero] * (rows * cols)
                     here = room
                     if split:
                         here = f.gep(room, ((p - p0) * per_rows + (t - t0)) * tile_size, total)
@@ -324,10 +324,10 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
                     if fetch:
                         share = (t - t0) * (size >> 2) * (64 * fetch)
                         stream = f.gep(b_at, (p + 1) * broad * k * BYTES[b_type] + share, I8)
-                    sums = tile(f, rows, cols, f.gep(a_base, row * stride, stored), stride, panel_at, step,
-                                size, sums, prefetch=ahead, stream=stream, lines=fetch,
-                                mask=masks if source == "rows" else None, a_type=stored,
-                                b_type=b_elem if source in SOURCES[:2] else total)
+                    sums = long_tile(f, rows, cols, f.gep(a_base, row * stride, stored), stride, panel_at,
+                                     step, size, sum_type, parts, prefetch=ahead, stream=stream, lines=fetch,
+                                     mask=masks if source == "rows" else None, a_type=stored,
+                                     b_type=b_elem if source in SOURCES[:2] else total)
                     out = Corner(f.gep(c_at, row * c_row + col, _stored(finish.dtype)), c_row)
                     theirs = [Corner(f.gep(x.at, row * x.stride + (col if o.col else 0), _stored(o.dtype)),
                                     x.stride) for x, o in zip(places, operands, strict=True)]
@@ -462,7 +462,7 @@ def stream_plan(machine: Machine, m: int, n: int, k: int, batch: int, a_type: st
     wanted = min(m * n * k * batch // SPLIT, n * BYTES[b_type] // RUN, 16)
     blocks = max(1, wanted, -(-n * m * size // (machine.l1 // 2)))
     wide = -(-n // (2 * lanes * blocks)) * 2 * lanes
-    return StreamPlan(m, wide, -(-n // wide), m * wide * size)
+    return StreamPlan(m, wide, -(-n // wide), 2 * m * wide * size)
 
 
 @choice()
@@ -481,14 +481,15 @@ def streams(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V,
             a_in: V, b_out: V, b_in: V, c_out: V, c_in: V, wide: V, blocks: V, *, rows: int, a_type: str,
             b_type: str, tree: Expr | None, operands: tuple[Operand, ...]) -> None:
     """C = tree(A·B) for few rows of A, B read once where it lies along N, some rows of it side by side from
-    end to end: item (batch * blocks + block) is `wide` columns, whose sums wait in scratch. Operands as in
-    `gemm`."""
+    end to end: item (batch * blocks + block) is `wide` columns, whose sums wait in scratch, and behind them
+    those of the last `LONG_SUM` rows of B. Operands as in `gemm`."""
     total = LLVM[total_of(a_type)]
     lanes = f.machine.lanes(SIZES[total])
     a_elem, b_elem, ty, aligned = LLVM[a_type], LLVM[b_type], vec(total, lanes), lanes * SIZES[total]
     finish = TileEpilogue(f, tree, operands, total_of(a_type))
     sides = _sides(f, 17, operands)
     room, deep = f.scratch, max(ABREAST // rows, 2)
+    parts = f.gep(room, wide * rows, total)
 
     def item(i: V) -> None:
         matrix = i // blocks
@@ -500,7 +501,8 @@ def streams(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V,
         tail = f.mask(lanes, count - whole)
         a_at = f.gep(a, outer * a_out + at * a_in, a_elem)
         b_at = f.gep(b, outer * b_out + at * b_in + col, b_elem)
-        f.loop(0, wide * rows, lanes, [], lambda j: f.store(f.zero(ty), room, j, aligned))
+        def clear(place: V) -> None:
+            f.loop(0, wide * rows, lanes, [], lambda j: f.store(f.zero(ty), place, j, aligned))
 
         def add(k0: V, many: int) -> None:
             """`many` rows of B."""
@@ -515,7 +517,7 @@ def streams(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V,
                     for x, y in zip(xs[1:], given[1:], strict=True):
                         sums = f.fma(x, y, sums)
                     place = r * wide + j
-                    f.store(f.load(ty, room, place, aligned) + sums, room, place, aligned)
+                    f.store(f.load(ty, parts, place, aligned) + sums, parts, place, aligned)
 
             def pair(j: V) -> None:
                 step(j)
@@ -525,9 +527,19 @@ def streams(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V,
             f.when(even < whole, lambda: step(even))
             f.when(whole < count, lambda: step(whole, tail))
 
-        full = k & -deep
-        f.loop(0, full, deep, [], lambda k0: add(k0, deep))
-        f.loop(full, k, 1, [], lambda k0: add(k0, 1))
+        def join(j: V) -> None:
+            f.store(f.load(ty, room, j, aligned) + f.load(ty, parts, j, aligned), room, j, aligned)
+
+        def part(first: V) -> None:
+            """Some rows, whose sums are added to the others'."""
+            clear(parts)
+            last = f.fast_min(first + LONG_SUM, k)
+            full = last & -deep
+            f.loop(first, full, deep, [], lambda k0: add(k0, deep))
+            f.loop(full, last, 1, [], lambda k0: add(k0, 1))
+            f.loop(0, wide * rows, lanes, [], join)
+        clear(room)
+        f.loop(0, k, LONG_SUM, [], part)
 
         def end(j: V, mask: V | None = None) -> None:
             for r in range(rows):

@@ -8,12 +8,13 @@ caller's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...records import dataclass
 from ..machines.machine import Machine
 from .body import Body
 from .convert import widened
-from .emit import BF16, F16, F32, I8, V, vec
+from .emit import BF16, F16, F32, I8, V, elem_of, lanes_of, size_of, vec
 from .emit import BYTES as SIZES
 from .expr import BYTES, LLVM, Expr, emit
 from .rvv_intrinsics import multiply_halves
@@ -26,6 +27,8 @@ _UNROLL, _MANY = 4, 12
 would only take longer to compile."""
 _CHAINS = 8
 _INLINE = 150
+LONG_SUM = 256
+"""Products that are summed one after another in float32, at most half as many again."""
 
 
 def shapes(machine: Machine) -> dict[int, int]:
@@ -194,6 +197,33 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
     for i in range(size, size * sets):
         sums[i % size] = sums[i % size] + sums[i]
     return sums[:size]
+
+
+def long_tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | int, k: V, ty: str,
+              room: V, *, stream: V | None = None, lines: int = 1, a_type: str = F32, b_type: str = F32,
+              **how: Any) -> list[V]:
+    """As `tile`, from zeros of type `ty` on, but sums of float32 that are long are those of parts, which wait
+    in `room`, so that errors stay as small as those of short ones."""
+    start, size, lanes = [f.zero(ty)] * (rows * cols), size_of(ty), lanes_of(ty)
+    how |= {"lines": lines, "a_type": a_type, "b_type": b_type}
+    if elem_of(ty) != F32:
+        return tile(f, rows, cols, a, a_row, b, b_step, k, start, stream=stream, **how)
+    first = f.select(k > LONG_SUM * 3 // 2, LONG_SUM, k)
+    acc = tile(f, rows, cols, a, a_row, b, b_step, first, start, stream=stream, **how)
+
+    def further() -> list[V]:
+        for i, x in enumerate(acc):
+            f.store(x, room, i * lanes, size)
+
+        def part(k0: V) -> None:
+            behind = None if stream is None else f.gep(stream, (k0 >> 2) * (64 * lines), I8)
+            more = tile(f, rows, cols, f.gep(a, k0, a_type), a_row, f.gep(b, k0 * b_step, b_type), b_step,
+                        f.fast_min(k - k0, LONG_SUM), start, stream=behind, **how)
+            for i, x in enumerate(more):
+                f.store(f.load(ty, room, i * lanes, size) + x, room, i * lanes, size)
+        f.loop(first, k, LONG_SUM, [], part)
+        return [f.load(ty, room, i * lanes, size) for i in range(rows * cols)]
+    return f.when(first < k, further, lambda: acc)
 
 
 def _beside(f: Body, vectors: Sequence[V]) -> V:
