@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from control_models import branching, counting, drawn
+from onnx import TensorProto, helper
 from skips import needs
 
 import orthrus as ort
@@ -72,6 +73,23 @@ def test_turns_that_are_fed(tmp_path: Path) -> None:
 
 def test_some_control_flow(tmp_path: Path) -> None:
     assert sum([check(*drawn(seed), tmp_path) for seed in range(12)]) >= 3
+
+
+def test_an_operator_of_a_type_that_no_kernel_is_for(tmp_path: Path) -> None:
+    """Pools float64 as ever, where all else of the model is kept."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.DOUBLE, [1, 2, 6, 6]) for name in "xy")
+    pooled, negated = (helper.make_graph([helper.make_node(op, ["x"], ["y"], **more)], op, [], [y])
+                       for op, more in (("AveragePool", {"kernel_shape": [3, 3], "pads": [1] * 4}),
+                                        ("Neg", {})))
+    truth = helper.make_tensor_value_info("truth", TensorProto.BOOL, [])
+    node = helper.make_node("If", ["truth"], ["y"], then_branch=pooled, else_branch=negated)
+    made = helper.make_model(helper.make_graph([node], "g", [truth, x], [y]),
+                             opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    feeds = {"truth": np.array(True), "x": np.random.default_rng(0).standard_normal((1, 2, 6, 6))}
+    with knobs.setting(CACHE=1, CACHE_DIR=str(tmp_path), CACHE_SESSIONS=64):
+        first = ort.InferenceSession(made.SerializeToString()).run(None, feeds)[0]
+        again = kept(made.SerializeToString(), feeds).run(None, feeds)[0]
+    np.testing.assert_allclose(again, first, rtol=1e-13)
 
 
 @pytest.mark.parametrize("seeds", [pytest.param(range(60, 160), marks=pytest.mark.slow),

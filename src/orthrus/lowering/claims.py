@@ -97,13 +97,9 @@ def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[N
     for v in contents(node):
         if v not in derived:
             return No(f"its result depends on the elements of %{v.name}, known only at run time")
-    key = (node.domain, node.op_type)
-    if key in rules:
-        types = rules.types.get(key)
-        first = next((v for v in node.inputs if v is not None), None)
-        if types is not None and first is not None and first.elem.numpy.name not in types:
-            return No(f"no generated kernel of {node.kind} for {first.elem.numpy.name}")
-        return None
+    rule = rules.of(node)
+    if rule is not None:
+        return rule if isinstance(rule, No) else None
     if op.broadcasts:
         present = [v for v in node.inputs if v is not None]
         numbers = {i: v.const.reshape(())[()] for i, v in enumerate(present)

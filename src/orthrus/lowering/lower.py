@@ -494,12 +494,12 @@ class Lowering:
         self.env[value] = result
 
     def _apply(self, node: Node) -> Any:
-        rule = None
+        rule: Rule | No | None = None
         if not node.domain and self.dequantized(*node.inputs):
             rule = self.rules.on_bytes.get(node.op_type)
-        rule = rule or self.rules.get((node.domain, node.op_type))
+        rule = rule or self.rules.of(node)
         if rule is not None:
-            return rule(self, node)
+            return rule if isinstance(rule, No) else rule(self, node)
         op = node.op
         if op is None or not op.broadcasts:
             return No(f"no rule for {node.kind}")

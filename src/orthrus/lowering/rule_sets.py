@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any, TypeVar
 
 from ..index import Index, Key
-from ..ir import Node
+from ..ir import No, Node
 from .rules.index import RULES_BY_MODULE
 
 Rule = Callable[[Any, Node], Any]
@@ -74,6 +74,15 @@ class RuleSet(MutableMapping[Key, Rule]):
     def __len__(self) -> int:
         INDEX.read_all()
         return len(self._rules)
+
+    def of(self, node: Node) -> Rule | No | None:
+        """The rule for `node`, why it is not for the type of that, or None where there is none."""
+        key = node.domain, node.op_type
+        rule, types = self.get(key), self.types.get(key)
+        first = next((v for v in node.inputs if v is not None), None)
+        if types is None or first is None or first.elem.numpy.name in types:
+            return rule
+        return No(f"no generated kernel of {node.kind} for {first.elem.numpy.name}")
 
     def written(self, key: Key) -> Rule:
         """A rule that is there, for a module that has imported it."""
