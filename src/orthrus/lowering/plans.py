@@ -12,6 +12,7 @@ import numpy as np
 
 from ..codegen.write.notes import cells as guarded
 from ..codegen.write.notes import front
+from ..errors import NotImplemented as NotImplementedFail
 from ..ir import Value, in_memory
 from ..kernels import Part, Work
 from ..shapes.symbolic import SymInt
@@ -62,6 +63,9 @@ class Stepped(Plan):
         if len(native) < len(steps):
             self.hosts = [(i - at, step) for at, (i, step) in enumerate(
                 (i, step) for i, step in enumerate(steps) if step.spec is None)]
+            if self.jumps:
+                raise NotImplementedFail(f"{self.hosts[0][1].node.label}: numpy computes it, and no step of "
+                                         "numpy's is come to by a jump")
 
     def works(self, part: Part) -> list[Work]:
         """What each step does, and for which nodes of `part`."""
