@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -481,6 +482,18 @@ def test_which_arenas_are_to_be_shrunk(listed: str, refused: str) -> None:
         return
     with pytest.raises(InvalidArgument, match=refused):
         made.run(None, {"x": X}, run)
+
+
+@pytest.mark.parametrize(("setting", "value", "kept"), [
+    ("enable_mem_pattern", False, True), ("enable_mem_reuse", False, True),
+    ("execution_mode", ort.ExecutionMode.ORT_PARALLEL, True), ("enable_cpu_mem_arena", False, False)])
+def test_which_sessions_have_an_arena(setting: str, value: Any, kept: bool) -> None:
+    options, run = ort.SessionOptions(), ort.RunOptions()
+    setattr(options, setting, value)
+    run.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    made = ort.InferenceSession(relu().SerializeToString(), options)
+    with contextlib.nullcontext() if kept else pytest.raises(InvalidArgument, match="Did not find"):
+        assert made.run(None, {"x": X}, run)[0].tolist() == X.tolist()
 
 
 @pytest.mark.parametrize("given", [[1], [], [{1: 1.}], 3, "a", np.ones(2, np.float32)])

@@ -310,5 +310,5 @@ def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable
         parallel=options.execution_mode is ExecutionMode.ORT_PARALLEL,
         inter_op_threads=beside, intra_op_threads=within,
         fallback=fallback, optimized_model_path=options.optimized_model_filepath,
-        memory_pattern=options.enable_mem_pattern and options.enable_cpu_mem_arena,
+        memory_arena=options.enable_cpu_mem_arena, memory_pattern=options.enable_mem_pattern,
         memory_reuse=options.enable_mem_reuse, entries=entries)

@@ -39,6 +39,7 @@ class Config:
     intra_op_threads: int = 0
     fallback: str = "allow"
     optimized_model_path: str = ""
+    memory_arena: bool = True
     memory_pattern: bool = True
     memory_reuse: bool = True
     entries: dict[str, str] = field(default_factory=dict)

@@ -198,8 +198,9 @@ class Engine:
         self.quick = self.fast.run if self.fast is not None else None
         if self.short is not None and self.quick is None and all(c.kernel.own for c in self.program.calls):
             self.quick = self.short.run
-        self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
-            p.settings.get("use_arena", True) for p in self.providers)
+        self._pooled = config.memory_arena and all(p.settings.get("use_arena", True) for p in self.providers)
+        self._arena = (self._pooled and config.memory_pattern and config.memory_reuse
+                       and not config.parallel)
 
     def _stage(self, name: str, stage: Callable[[], Any]) -> Any:
         """`_timed`, with a typed error where nobody foresaw one."""
@@ -489,7 +490,7 @@ class Engine:
     @property
     def arenas(self) -> list[tuple[str, int]]:
         """The devices that runs keep memory of, as `shrink` takes them."""
-        return ([("cpu", 0)] if self._arena else []) + [
+        return ([("cpu", 0)] if self._pooled else []) + [
             (_KINDS.get(lanes.device.kind, "npu"), lanes.device.index) for lanes in self._lanes]
 
     def shrink(self, devices: Collection[tuple[str, int]]) -> None:

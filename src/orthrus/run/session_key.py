@@ -77,7 +77,8 @@ def _made_for(config: Config) -> list[Any] | None:
         return None
     return [code, here.told, np.__version__, sys.version, config.level, sorted(config.skip),
             sorted(config.free_dims.items()), sorted(config.free_denotations.items()),
-            sorted(config.entries.items()), config.memory_pattern, config.memory_reuse, config.names_apart,
+            sorted(config.entries.items()), config.memory_arena, config.memory_pattern, config.memory_reuse,
+            config.names_apart,
             [sorted(p.settings.items()) for p in config.providers or (CPUExecutionProvider(),)]]
 
 
