@@ -1,11 +1,13 @@
 """Types by the rules of shapes against ONNX's own inference: whatever a rule says, ONNX says too, or says
 nothing."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from draws import draws
+from first_samples import FIRST
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -230,6 +232,40 @@ def test_results_are_of_the_types_that_are_told(kind: tuple[str, str]) -> None:
                 assert len(dims) == array.ndim, sample
                 assert all(d is None or d == n for d, n in zip(dims, array.shape, strict=True)), sample
                 assert not constants or told.shape is not None, sample
+
+
+def named_apart(sample: Sample) -> Iterator[list[Any]]:
+    """The shapes of a sample's inputs, with a name for every dimension, for those of each input, and for each
+    one."""
+    places = [(k, i) for k, a in enumerate(sample.inputs) if a is not None for i in range(a.ndim)]
+    for chosen in ({*places}, *({p for p in places if p[0] == k} for k in range(len(sample.inputs))),
+                   *({p} for p in places)):
+        yield [a if a is None else tuple(f"{k} {i}" if (k, i) in chosen else n
+                                         for i, n in enumerate(a.shape)) for k, a in enumerate(sample.inputs)]
+
+
+@pytest.mark.parametrize("kind", FIRST)
+def test_sizes_that_are_told_come_out(kind: str) -> None:
+    """Whichever of those of the inputs have names instead."""
+    for sample in FIRST[kind].values():
+        sizes = {f"{k} {i}": n for k, a in enumerate(sample.inputs) if a is not None
+                 for i, n in enumerate(a.shape)}
+        for shapes in named_apart(sample):
+            inputs = [None if a is None else Value(f"i{k}", TensorType(element_of(a.dtype), shape))
+                      for k, (a, shape) in enumerate(zip(sample.inputs, shapes, strict=True))]
+            node = Node(sample.op, sample.domain, sample.schema.version,
+                        find(sample.domain, sample.op, sample.version), inputs, dict(sample.attrs))
+            node.outputs = [Value(f"o{k}") for k in range(sample.outputs)]
+            try:
+                told = infer.infer_node(node, inputs, {"": sample.version})
+            except infer.InferenceError:
+                continue
+            for type_, array in zip(told, sample.reference(), strict=False):
+                if isinstance(type_, TensorType) and type_.shape is not None:
+                    assert len(type_.shape) == array.ndim, (str(sample), shapes, type_)
+                    assert all(sizes.get(d, n) == n if isinstance(d, str) else d in (None, n)
+                               for d, n in zip(type_.shape, array.shape, strict=True)), (
+                                   str(sample), shapes, type_)
 
 
 def test_a_dimension_that_may_be_1_is_not_taken_for_another() -> None:

@@ -195,12 +195,12 @@ def _padded(node: Node, inputs: Values) -> Any:
 
 
 UNASKED = frozenset({
-    "AveragePool", "ConvTranspose", "Expand", "GroupNormalization", "LayerNormalization", "LpPool", "MaxPool",
-    "MeanVarianceNormalization", "STFT", "SimplifiedLayerNormalization"})
+    "Attention", "AveragePool", "ConvTranspose", "Expand", "GroupNormalization", "LayerNormalization",
+    "LpPool", "MaxPool", "MeanVarianceNormalization", "STFT", "SimplifiedLayerNormalization"})
 """ONNX operators whose schema inference cannot be asked: some have none; that of pools goes by another rule
 than a run. LayerNormalization's reads out of bounds in onnx 1.23, Expand's counts to whatever length its
-shape input is declared with, ConvTranspose's adds the output padding to what auto_pad has fixed already, and
-STFT's takes an absent `onesided` for 0."""
+shape input is declared with, ConvTranspose's adds the output padding to what auto_pad has fixed already,
+STFT's takes an absent `onesided` for 0, and Attention's says 0 where it cannot tell."""
 
 _MS = "com.microsoft"
 ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
@@ -223,6 +223,7 @@ ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
     (OWN, "SoftmaxAttention"): _first, (_MS, "GroupQueryAttention"): _group_query,
     (_MS, "QAttention"): _nth(2),
     ("", "LayerNormalization"): lambda node, inputs: (_first(node, inputs), *[_stash(node)] * 2),
+    ("", "Attention"): lambda node, inputs: tuple(_nth(i)(node, inputs) for i in (0, 1, 2, 0)),
     ("", "MaxPool"): lambda node, inputs: (_first(node, inputs), ElementType.INT64),
     ("", "SimplifiedLayerNormalization"): lambda node, inputs: (_nth(1)(node, inputs), _stash(node)),
 }
