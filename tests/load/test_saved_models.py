@@ -96,6 +96,29 @@ def test_nodes_of_equal_constants_are_one(count: int, tmp_path: Path) -> None:
     np.testing.assert_array_equal(one, two)
 
 
+OUTDATED: dict[str, tuple[int, list[np.ndarray], dict[str, Any]]] = {
+    "Upsample": (9, [np.array([1, 1, 2, 2], np.float32)], {"mode": "nearest"}),
+    "Scatter": (10, [np.zeros((1, 1, 2, 2), np.int64), np.ones((1, 1, 2, 2), np.float32)], {})}
+"""Operators that later opsets have no more: an opset that has each, its inputs behind the first, attributes.
+"""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("op", OUTDATED)
+def test_an_operator_that_later_opsets_have_no_more(op: str, level: str, tmp_path: Path) -> None:
+    """Beside one that is upgraded to such an opset."""
+    opset, inputs, attributes = OUTDATED[op]
+    x = np.arange(18, dtype=np.float32).reshape(1, 2, 3, 3)
+    feeds = {"x": x, **{f"i{k}": a for k, a in enumerate(inputs)}}
+    nodes = [NODE(op, list(feeds), ["u"], **attributes), NODE("ReduceMean", ["u"], ["y"], axes=[0, 1])]
+    given = [VALUE(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for name, a in feeds.items()]
+    graph = helper.make_graph(nodes, "g", given, [VALUE("y", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    one, two = (ort.InferenceSession(m.SerializeToString()).run(None, feeds)[0]
+                for m in (model, saved(model, level, tmp_path)))
+    np.testing.assert_array_equal(one, two)
+
+
 SEEDS = [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 24))]
 
 

@@ -169,14 +169,14 @@ def _opsets(graph: Graph, released: bool) -> dict[str, int]:
 
 def same_meaning(node: Node, opset: int, released: bool = True) -> bool:
     """Whether `node` keeps its meaning under `opset`: the same schema version, or one that the same
-    definition serves and that allows the node's attributes and types. With `released`, an operator that ONNX
-    itself has only later does not."""
+    definition serves and that allows the node's attributes and types. One that `opset` has
+    no more does not, nor, with `released`, an operator that ONNX itself has only later."""
     if not released and not node.domain and node.op_type in _BEFORE_ONNX:
         return True
     schema = lookup(node.domain, node.op_type, opset)
     if not isinstance(schema, Schema):
         return node.op is None
-    if released and not schema.standard and _is_later(node, opset):
+    if schema.deprecated or (released and not schema.standard and _is_later(node, opset)):
         return False
     if schema.version == node.version:
         return True
