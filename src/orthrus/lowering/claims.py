@@ -15,7 +15,7 @@ from ..codegen.write.trace import trace
 from ..ir import Graph, No, Node, TensorType, Value
 from ..kernels import convex_groups
 from ..ops.tensor.movement import VIEWS
-from .contents import Contents, contents, derives
+from .contents import Contents, contents, derives, undecided
 from .lower import RULES, RuleSet
 
 _NARROW = frozenset({"DequantizeLinear", "GatherBlockQuantized"})
@@ -94,9 +94,9 @@ def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[N
         return No("nobody reads it")
     if derives(node, derived) and not op.runtime - {"n_outputs"}:
         return None
-    for v in contents(node):
-        if v not in derived:
-            return No(f"its result depends on the elements of %{v.name}, known only at run time")
+    why = undecided(node, lambda v: v in derived)
+    if why is not None:
+        return why
     rule = rules.of(node)
     if rule is not None:
         return rule if isinstance(rule, No) else None

@@ -7,10 +7,10 @@ part has run (`late`): what needs those comes in another part.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import field
 
-from ..ir import Node, TensorType, Value
+from ..ir import No, Node, TensorType, Value
 from ..records import dataclass
 
 CONTENT: dict[str, tuple[int, ...]] = {
@@ -33,6 +33,13 @@ def contents(node: Node) -> list[Value]:
     """The inputs of `node` whose elements have to be known, but constants."""
     found = (node.inputs[i] for i in CONTENT.get(node.op_type, ()) if i < len(node.inputs))
     return [v for v in found if v is not None and v.const is None]
+
+
+def undecided(node: Node, known: Callable[[Value], bool]) -> No | None:
+    """Why `node` has no result yet, where elements that have to be known are not."""
+    value = next((v for v in contents(node) if not known(v)), None)
+    return None if value is None else No(
+        f"its result depends on the elements of %{value.name}, known only at run time")
 
 
 def derives(node: Node, derived: Collection[Value]) -> bool:

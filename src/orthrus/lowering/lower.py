@@ -23,6 +23,7 @@ from ..ir import No, Node, Value, in_memory
 from ..limits import bounded, current
 from ..memory import settled
 from ..ops.tensor.movement import VIEWS
+from .contents import undecided
 from .interpret import by_definition
 from .numbers import with_numbers
 from .pending import Emit, Lazy, Out, Pending, Source
@@ -494,20 +495,19 @@ class Lowering:
         self.env[value] = result
 
     def _apply(self, node: Node) -> Any:
-        rule: Rule | No | None = None
-        if not node.domain and self.dequantized(*node.inputs):
+        rule: Rule | No | None = undecided(node, self.knows)
+        if rule is None and not node.domain and self.dequantized(*node.inputs):
             rule = self.rules.on_bytes.get(node.op_type)
-        rule = rule or self.rules.of(node)
+        if rule is None:
+            rule = self.rules.of(node)
         if rule is not None:
             return rule if isinstance(rule, No) else rule(self, node)
         op = node.op
         if op is None or not op.broadcasts:
             return No(f"no rule for {node.kind}")
-        if any(v is None for v in node.inputs):
-            present = [i for i, v in enumerate(node.inputs) if v is not None]
-            if present != list(range(len(present))):
-                return No("an input in the middle is absent")
         inputs = [v for v in node.inputs if v is not None]
+        if any(v is None for v in node.inputs[:len(inputs)]):
+            return No("an input in the middle is absent")
         numbers = {i: number for i, v in enumerate(inputs) if (number := self.number(v)) is not None}
         return self.elementwise(inputs, lambda dtypes: trace(op, node.attrs, dtypes, numbers))
 
