@@ -690,6 +690,26 @@ def test_threads_make_the_same(crew: int) -> None:
     assert build.assemble_all(texts, HOST, crew) == expected
 
 
+@pytest.mark.parametrize("first", (0, 1))
+def test_every_text_is_compiled_with_its_own_option(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long others take."""
+    assert HOST is not None
+    plain = scaled(2.0).text(HOST)
+    texts = [plain + UNROLLED if i % 2 == first else plain for i in range(12)]
+    now, wrong = list[bool](), list[str]()
+
+    def emitted(text: str, target: Any) -> bytes:
+        begun = now[-1]
+        time.sleep(0.002)
+        wrong.extend([text] * (begun != now[-1] or begun != text.endswith(UNROLLED)))
+        return b""
+    monkeypatch.setattr(build, "_plain", lambda text, machine: text.endswith(UNROLLED))
+    monkeypatch.setattr(build, "_choose", now.append)
+    monkeypatch.setattr(build, "_emitted", emitted)
+    build.assemble_all(texts, HOST, 3)
+    assert now == [not first, bool(first)] and not wrong
+
+
 def test_llvm_compiles_without_the_lock_of_llvmlite() -> None:
     """Else threads would wait for each other; and a forked process finds it free."""
     from llvmlite.binding import ffi

@@ -59,25 +59,23 @@ def assemble_all(texts: Iterable[str], machine: Machine, threads: int,
     """The ELF object of each module, by so many threads, the caller's among them: they compile while further
     texts are taken. `done` is called after each, by whichever thread. Raises as `assemble` does."""
     made: dict[int, bytes] = {}
-    others: list[tuple[int, str]] = []
+    kinds: dict[bool, list[tuple[int, str]]] = {}
 
     def alike() -> Iterator[tuple[int, str]]:
-        """Those that are compiled as the first one is."""
-        chosen = None
+        """Those that are compiled as the first one is; the others are put aside."""
         for i, text in enumerate(texts):
             plain = _plain(text, machine)
-            if chosen is None:
-                _choose(chosen := plain)
-            if plain == chosen:
+            if not kinds:
+                _choose(plain)
+            kinds.setdefault(plain, []).append((i, text))
+            if plain == next(iter(kinds)):
                 yield i, text
-            else:
-                others.append((i, text))
-        if others:
-            _choose(not chosen)
 
     with _lock:
         _share(alike(), machine, threads, made, done)
-        _share(others, machine, threads, made, done)
+        for plain, others in list(kinds.items())[1:]:
+            _choose(plain)
+            _share(others, machine, threads, made, done)
     return [made[i] for i in sorted(made)]
 
 

@@ -124,7 +124,7 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
     a_size, b_size = SIZES[a_type], SIZES[b_type]
     masks = mask_list(mask, cols)
     busy = size >= _MANY and f.machine.vector == 64 and f.machine.arch == "x86_64"
-    unroll = 1 if busy and stream is None else _UNROLL
+    unroll = 1 if busy else _UNROLL
     sets = max(1, min(unroll, _CHAINS // size))
     step = b_step * b_size
     a_rows, b_rows = Rows(f, a, a_row * a_size, rows), Rows(f, b, step, unroll)
@@ -180,7 +180,7 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
             columns = [column(at[n_a:n_p], 0, c) for c in range(cols)]
             for u in range(count):
                 if stream is not None and count == unroll:
-                    for line in range(u * lines // unroll, (u + 1) * lines // unroll):
+                    for line in range(u * lines // unroll, max((u + 1) * lines // unroll, unroll == 1)):
                         f.prefetch(at[-1], 64 * line, level=2)
                 columns = one(at[:n_a], at[n_a:n_p], u, sums, columns, u + 1 < count)
             return [*(f.gep(p, count * a_size, I8) for p in at[:n_a]),
