@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 import orthrus  # noqa: E402
 from orthrus.codegen.kernels.conv import depthwise, direct, winograd  # noqa: E402
 from orthrus.codegen.kernels.conv.copies import pad_rows  # noqa: E402
-from orthrus.codegen.kernels.conv.geometry import LONG_SUM, Geometry, phases  # noqa: E402
+from orthrus.codegen.kernels.conv.geometry import CHUNK, Geometry, phases  # noqa: E402
 from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  # noqa: E402
 from orthrus.codegen.object import build  # noqa: E402
@@ -270,7 +270,7 @@ def test_long_sums(machine: Machine | None, cin: int, size: tuple[int, int], k: 
                items=plan.items, scratch=plan.scratch, machine=machine)
     want = CONV.body(x.astype(np.float64), w.astype(np.float64), strides=list(case.g.strides),
                      pads=[*case.g.pads] * 2)
-    np.testing.assert_allclose(case.y, want, rtol=(LONG_SUM * 1.5 + 40) * 2.0 ** -24)
+    np.testing.assert_allclose(case.y, want, rtol=(CHUNK * 1.5 + 40) * 2.0 ** -24)
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -14,7 +14,7 @@ from ...runtime.call_kernel import aligned
 from ...write.expr import BYTES, Expr
 from ...write.spec import Spec
 from ...write.tile import Operand, shapes
-from .geometry import LONG_SUM, Geometry, chunk_of, merged, split, tile_cols
+from .geometry import CHUNK, Geometry, chunk_of, merged, split, tile_cols
 from .tiles import TileForm, conv_tiles
 
 
@@ -140,10 +140,10 @@ def plan(g: Geometry, machine: Machine, flat: bool = False, rolled: tuple[int, i
         share = 1 + min(per_block.bit_length() - 1, 3) if streamed and g.groups == 1 else 0
     if ahead is None:
         ahead = 0 if panel <= machine.l1 * 2 // 3 or (taps == 1 and share) else 32 if taps == 1 else 16
-    parts = "none" if rolled[0] or taps * g.cin <= LONG_SUM * 3 // 2 else (
-        "row" if 1 < g.kernel[2] * g.cin <= LONG_SUM else "chunk")
+    parts = "none" if rolled[0] or taps * g.cin <= CHUNK * 3 // 2 else (
+        "row" if 1 < g.kernel[2] * g.cin <= CHUNK else "chunk")
     return ConvPlan(g, merge, heights, cols, panels, rolled, even, trims, edges, ahead, share, tiles, per_row,
-                full, per_block, width, lanes, parts, chunk_of(g.cin, LONG_SUM), dtype)
+                full, per_block, width, lanes, parts, chunk_of(g.cin, CHUNK), dtype)
 
 
 def _misses(g: Geometry) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from ...write.template import OUTSIDE, template
 from ...write.tile import Operand, joined, load, shapes, tile
 from ...write.vmath import any_lane
 from .epilogue import PixelEpilogue
-from .geometry import LONG_SUM, Geometry, chunk_of, tile_cols
+from .geometry import CHUNK, Geometry, chunk_of, tile_cols
 
 _A, _B = 0.75, 1.5
 """Points of F(4x4) beside 0 and infinity, each with both signs: exact, and a quarter of the error of 1 and
@@ -317,7 +317,7 @@ class WinogradPlan:
         """Products summed one after another: fewer with tiles of 4, which amplify errors, as long as weights
         stay near."""
         cin = self.geometry.cin
-        return chunk_of(cin, 32 if self.side == 4 and cin <= LONG_SUM else LONG_SUM)
+        return chunk_of(cin, 32 if self.side == 4 and cin <= CHUNK else CHUNK)
 
     @property
     def v_row(self) -> int:
