@@ -8,7 +8,7 @@ from ....records import dataclass
 from ...machines.machine import Machine
 
 CHUNK = 128
-"""Products that are summed one after another, at most: half of what products take for the same time."""
+"""Products that are summed one after another, at most: half of `tile.LONG_SUM`, in no more time."""
 
 
 @dataclass(frozen=True, slots=True)
