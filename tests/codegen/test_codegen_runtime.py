@@ -671,6 +671,10 @@ def test_code_stays_as_long_as_it_is_held(monkeypatch: pytest.MonkeyPatch) -> No
     assert repr(scaled(101.5)) not in known and repr(by_address) in known
 
 
+def bad(error: Exception) -> Any:
+    raise error
+
+
 @pytest.mark.parametrize("crew", (1, 2, 3, 20))
 def test_threads_make_the_same(crew: int) -> None:
     """Whatever their number, and whichever of LLVM's options a module asks for, in order. A text that does
@@ -687,6 +691,12 @@ def test_threads_make_the_same(crew: int) -> None:
         build.assemble_all([*texts[:3], "no assembly", *texts], HOST, crew)
     with pytest.raises(ZeroDivisionError):
         build.assemble_all((text if i < 5 else text * (1 // 0) for i, text in enumerate(texts)), HOST, crew)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda self: bad(RuntimeError("can't start new thread")))
+        assert build.assemble_all(texts, HOST, crew) == expected
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(build, "_emitted", lambda text, target: bad(MemoryError()))
+        build.assemble_all(texts, HOST, crew)
     assert build.assemble_all(texts, HOST, crew) == expected
 
 

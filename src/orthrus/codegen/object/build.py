@@ -67,9 +67,11 @@ def assemble_all(texts: Iterable[str], machine: Machine, threads: int,
             plain = _plain(text, machine)
             if not kinds:
                 _choose(plain)
-            kinds.setdefault(plain, []).append((i, text))
+            others = kinds.setdefault(plain, [])
             if plain == next(iter(kinds)):
                 yield i, text
+            else:
+                others.append((i, text))
 
     with _lock:
         _share(alike(), machine, threads, made, done)
@@ -92,7 +94,7 @@ def _share(work: Iterable[tuple[int, str]], machine: Machine, threads: int, made
             try:
                 if not failed:
                     made[i] = _emitted(text, target)
-            except RuntimeError as error:
+            except Exception as error:
                 failed.append(error)
             with counting:
                 done()
@@ -101,8 +103,12 @@ def _share(work: Iterable[tuple[int, str]], machine: Machine, threads: int, made
         for each in work:
             queue.put(each)
             if len(crew) < threads - 1:
-                crew.append(awaited(threading.Thread(target=take, daemon=True)))
-                crew[-1].start()
+                thread = awaited(threading.Thread(target=take, daemon=True))
+                try:
+                    thread.start()
+                    crew.append(thread)
+                except RuntimeError:  # there may be no more of them
+                    threads = 0
         for _ in (None, *crew):
             queue.put(None)
         take()
