@@ -131,6 +131,8 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
     streams = [] if stream is None else [stream]
     n_a, n_p = len(a_rows.bases), len(a_rows.bases) + len(b_rows.bases)
     n_s = n_p + len(streams)
+    reach = 64 * lines * unroll // _UNROLL
+    places = range(0, reach, 64)
     whole = k // unroll * unroll if isinstance(k, int) else k & -unroll
     ahead: V | int = 0
     if isinstance(prefetch, int) and prefetch:
@@ -180,12 +182,12 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
             columns = [column(at[n_a:n_p], 0, c) for c in range(cols)]
             for u in range(count):
                 if stream is not None and count == unroll:
-                    for line in range(u * lines // unroll, max((u + 1) * lines // unroll, unroll == 1)):
-                        f.prefetch(at[-1], 64 * line, level=2)
+                    for place in places[u * len(places) // unroll:(u + 1) * len(places) // unroll]:
+                        f.prefetch(at[-1], place, level=2)
                 columns = one(at[:n_a], at[n_a:n_p], u, sums, columns, u + 1 < count)
             return [*(f.gep(p, count * a_size, I8) for p in at[:n_a]),
                     *(f.gep(p, step * count, I8) for p in at[n_a:n_p]),
-                    *(f.gep(p, 64 * lines, I8) for p in at[n_p:]), *sums]
+                    *(f.gep(p, reach, I8) for p in at[n_p:]), *sums]
         return body
 
     state = [*a_rows.bases, *b_rows.bases, *streams, *acc, *[f.zero(acc[0].ty)] * (size * (sets - 1))]
