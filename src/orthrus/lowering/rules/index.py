@@ -69,7 +69,7 @@ RULES_BY_MODULE = {
         Col2Im MaxUnpool ReverseSequence TensorScatter
     """,
     "pool": """
-        AveragePool GlobalMaxPool LpPool MaxPool
+        AveragePool LpPool MaxPool
     """,
     "quantized.int8_movement": """
         on_bytes::Concat on_bytes::DepthToSpace on_bytes::Expand on_bytes::Flatten on_bytes::Gather

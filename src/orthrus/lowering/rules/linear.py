@@ -120,7 +120,7 @@ def extract(lo: Lowering, node: Node) -> Pending | No:
         return No("empty or a scalar")
     if x.rank == 1:
         x = x.view((1, *x.shape), (0, *x.strides))
-    from .gather import columns, gathered, placed
+    from .gather import gathered, placed
 
     def write(lo: Lowering, out: Tensor) -> None:
         leaf = Expr.leaf(0, given.dtype).cast("int64")
@@ -128,6 +128,4 @@ def extract(lo: Lowering, node: Node) -> Pending | No:
         indices = lo.new(given.shape, "int64")
         store(lo, indices, Expr("where", (below, Expr.const(_BEYOND, "int64"), leaf), "int64"), [given])
         gathered(lo, x, indices.view((given.size,), (1,)), out, x.rank - 1, 1, 1, False)
-    known = lo.known(node.inputs[1])
-    few = None if known is None or known.min() < 0 else known.reshape(-1)
-    return placed((*x.shape[:-1], given.size), x.dtype, columns(lo, x, few, write))
+    return placed((*x.shape[:-1], given.size), x.dtype, write)

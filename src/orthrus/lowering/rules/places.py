@@ -127,17 +127,14 @@ def unpooled(lo: Lowering, node: Node) -> Pending | No:
     shape = (*x.shape[:2], *size)
     if min(shape) < 1:
         return No("its result is empty")
-    place = positive(Expr.leaf(0, LONG), math.prod(shape), Expr.leaf(0, LONG))
-
     def write(lo: Lowering, out: Tensor) -> None:
         count, whole = math.prod(shape), target == shape and out.contiguous
         flat = out.view((count,), (1,)) if whole else lo.new((count,), x.dtype)
         zero = Expr.const(0, "int32").cast(x.dtype)
         lo.store(flat, zero, [])
-        places = lo.new(x.shape, LONG)
-        lo.store(places, place, [indices])
-        scattered(lo, flat, places.view((x.size, 1), (1, 1)),
-                  lo.contiguous(x).view((x.size,), (1,)), 1, "none")
+        held = lo.contiguous(indices)
+        places = Tensor("uint64", (x.size, 1), (1, 1), held.buffer, held.offset)  # none counts from behind
+        scattered(lo, flat, places, lo.contiguous(x).view((x.size,), (1,)), 1, "none")
         if whole:
             return
         inner = out

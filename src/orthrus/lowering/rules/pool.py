@@ -86,7 +86,7 @@ def pixels(shape: tuple[int, ...], dtype: str, x: Tensor,
     return Pending(shape, dtype, emit, None, lambda t: t.joined(0, 2) is not None)
 
 
-@lowers("MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", types=pool.DTYPES)
+@lowers("MaxPool", "AveragePool", "LpPool", types=pool.DTYPES)
 def windows(lo: Lowering, node: Node) -> Pending | tuple[Pending, Pending] | No:
     """One number per window and channel, and where the largest was."""
     (x,) = node.inputs

@@ -14,7 +14,7 @@ from ...ir import No, Node, Value
 from ...ops.define import normalized
 from ...records import dataclass
 from ..lower import Lazy, Lowering, Pending, lowers
-from ..rule_sets import BOTH, GPU_RULES, RULES
+from ..rule_sets import BOTH, RULES
 from ..tensor import Tensor
 from ..walk import Walked
 from .rows import FLOATS, Reads, lying, reading
@@ -241,7 +241,7 @@ def _log_sum_exp(lo: Lowering, reads: Reads, axes: tuple[int, ...], keepdims: bo
 
 
 @lowers("GlobalAveragePool", "GlobalLpPool", types=(*FLOATS, "float64"), sets=BOTH)
-@lowers("GlobalMaxPool", types=(*FLOATS, "float64"), sets=(GPU_RULES,))
+@lowers("GlobalMaxPool", types=TYPES, sets=BOTH)
 def global_pool(lo: Lowering, node: Node) -> Pending | No:
     """The mean, the largest or a norm over the spatial axes."""
     (x,) = node.inputs

@@ -277,7 +277,7 @@ def few_bits_gather(k: Writer, *, codes: Codes, index: str, rows: int, columns: 
         there = r < count
     """)
     given = k.load("indices", "r", "there")
-    at, good = checked(k, given, "size")
+    at, good = checked(k, given, "size", index)
     reported(k, f"there & ({good} == 0)")
     k.text(f"""
         inside = there & {good} & (c < width)

@@ -22,9 +22,12 @@ def _folded(how: str, dtype: str) -> Expr:
     return Expr(_FOLD[how], (old.cast(real), new.cast(real)), real).cast(dtype)
 
 
-def checked(k: Writer, index: str, limit: str) -> tuple[str, str]:
-    """An index counted from the front, and whether there is such a one."""
-    at = k.let(f"tl.where({index} < 0, {index} + {limit}, {index})", "index")
+def checked(k: Writer, index: str, limit: str, dtype: str) -> tuple[str, str]:
+    """An index counted from the front, and whether there is such a one. One of a type without signs never
+    counts from behind."""
+    signed = not dtype.startswith("u")
+    at = k.let(f"tl.where({index} < 0, {index} + {limit}, {index})" if signed else f"{index}.to(tl.int64)",
+               "index")
     good = k.let(f"({at} >= 0) & ({at} < {limit})", "good")
     return at, good
 
@@ -64,7 +67,7 @@ def gather_rows(k: Writer, *, closing: Closing, source: Walk, dtype: str, index:
     k.text("fine = inside")
     for p, (limit, stride) in enumerate(moves):
         given = k.load("indices", f"({first} + {p} * apart + r[:, None] * 0)", "inside")
-        at, good = checked(k, given, limit)
+        at, good = checked(k, given, limit, index)
         k.text(f"fine = fine & {good}")
         k.text(f"place += tl.where({good}, {at}, 0).to(tl.int64) * {stride}")
     reported(k, "inside & (fine == 0)")
@@ -96,7 +99,7 @@ def fold_lines(k: Writer, *, walk: Walk, dtype: str, index: str, how: str, block
     k.text("wrong = line < 0")
     with k.block("for j in range(0, count):"):
         given = k.load("indices", f"{indices} + j.to(tl.int64) * index_step", "inside")
-        at, good = checked(k, given, "limit")
+        at, good = checked(k, given, "limit", index)
         k.text(f"wrong = wrong | (inside & ({good} == 0))")
         target = k.let(f"{out} + tl.where({good}, {at}, 0).to(tl.int64) * out_step")
         new = k.load("updates", f"{updates} + j.to(tl.int64) * update_step", "inside")
@@ -140,7 +143,7 @@ def fold_rows(k: Writer, *, dtype: str, index: str, how: str, parts: int, block:
         for p, limit in enumerate(limits):
             given = k.load("indices", f"far * index_far + j.to(tl.int64) * tuple_step + {p} * index_step",
                            "inside")
-            at, good = checked(k, given, limit)
+            at, good = checked(k, given, limit, index)
             k.text(f"row = row * {limit} + {at}")
             k.text(f"fine = fine & {good}")
         k.text(f"""

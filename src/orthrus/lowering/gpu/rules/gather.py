@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ....codegen.triton.kernels import gather
 from ....codegen.write.expr import Expr
 from ...rules import gather as shared
@@ -42,12 +40,6 @@ def gathered(lo: GpuLowering, x: Tensor, indices: Tensor, out: Tensor, before: i
     fixed = x.view(out.shape, (*x.strides[:before], *(0,) * tuples, *x.strides[before + parts:]))
     moves = [v for a in range(before, before + parts) for v in (x.shape[a], x.strides[a])]
     _gathered(lo, out, fixed, first, last, indices.strides[-1] if batch else 0, moves)
-
-
-@writes(shared.columns)
-def columns(lo: GpuLowering, x: Tensor, known: np.ndarray | None, write: shared.Write) -> shared.Write:
-    """One kernel does them all."""
-    return write
 
 
 @writes(shared.picked)
