@@ -320,6 +320,43 @@ def test_free_dimensions_by_denotation() -> None:
     assert session.get_inputs()[0].shape == [5, 3]
 
 
+@pytest.mark.parametrize(("stated", "overrides", "said"), [
+    (["A", "B"], [("denotation", "data_BATCH", 3)], [3, "B"]),
+    (["A", "B"], [("denotation", "DATA_batch", 3), ("denotation", "data_batch", 5)], [3, "B"]),
+    (["A", "B"], [("denotation", "Data_Batch", 3), ("denotation", "Data_Batch", 5)], [3, "B"]),
+    (["A", "B"], [("name", "A", 3), ("name", "A", 5)], [3, "B"]),
+    (["A", "B"], [("name", "a", 3)], ["A", "B"]),
+    (["A", "B"], [("name", "A", 3), ("denotation", "Data_Batch", 3)], [3, "B"]),
+    ([None, 2], [("denotation", "Data_Batch", 3)], [3, 2]),
+    ([3, 2], [("denotation", "Data_Batch", 3)], [3, 2]),
+    ([2, 2], [("denotation", "Data_Batch", 3)], "Invalid free dimension override"),
+    (["A", 2], [("name", "A", 4), ("denotation", "Data_Batch", 3)], "Conflicting free dimension override"),
+    (["A", 2], [("denotation", "Data_Batch", 3), ("name", "A", 4)], "Conflicting free dimension override")])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_free_dimensions_given_in_several_ways(stated: list[Any], overrides: list[tuple[str, str, int]],
+                                               said: Any, compiled: bool) -> None:
+    value = helper.make_tensor_value_info
+    x = value("x", 1, stated, shape_denotation=["Data_Batch", ""])
+    graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "g", [x], [value("y", 1, stated)])
+    opsets = [helper.make_opsetid("", 17)]
+    raw = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    options = ort.SessionOptions()
+    for kind, name, size in overrides:
+        getattr(options, "add_free_dimension_override_by_" + kind)(name, size)
+
+    def shapes() -> list[Any]:
+        if not compiled:
+            made = ort.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
+            return [made.get_inputs()[0].shape, made.get_outputs()[0].shape]
+        made = ort.InferenceSession(ort.ModelCompiler(options, raw).compile_to_bytes())
+        return [made.get_inputs()[0].shape, made.get_outputs()[0].shape]
+    if isinstance(said, str):
+        with pytest.raises(state.InvalidArgument, match=said):
+            shapes()
+    else:
+        assert shapes() == [said, said]
+
+
 def test_added_initializers() -> None:
     options = ort.SessionOptions()
     weight = ort.OrtValue.ortvalue_from_numpy(np.array([7], np.float32))

@@ -150,7 +150,8 @@ class ModelCompiler:
         last = asked.pop(CPUExecutionProvider.name, None) or CPUExecutionProvider({"use_codegen": "0"})
         placement, compiled = placed_and_compiled(
             self._source, [*asked.values(), last], int(self._level),
-            free_dims=self._options._dims_by_name, signer=Signer.asked(self._options._entries))
+            free_dims=self._options._dims_by_name, signer=Signer.asked(self._options._entries),
+            denotations=self._options._dims_by_denotation)
         if self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED and not compiled.stored:
             raise Fail("Unable to compile any nodes. Check that the session EPs support compilation and can "
                        "execute at least one subgraph in the model.", found="; ".join(

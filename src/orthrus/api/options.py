@@ -103,13 +103,16 @@ class SessionOptions(_Options):
         return self._get_entry("get_session_config_entry", key)
 
     def add_free_dimension_override_by_name(self, name: str, value: int) -> None:
-        """Fix the dimension that the model's inputs call `name`."""
-        self._dims_by_name[name] = self._dimension("add_free_dimension_override_by_name", name, value)
+        """Fix the dimension that the model's inputs call `name`; of two sizes for it the first counts, as in
+        onnxruntime."""
+        size = self._dimension("add_free_dimension_override_by_name", name, value)
+        self._dims_by_name.setdefault(name, size)
 
     def add_free_dimension_override_by_denotation(self, denotation: str, value: int) -> None:
-        """Fix the dimensions that the model's inputs mark with `denotation`, such as DATA_BATCH."""
-        self._dims_by_denotation[denotation] = self._dimension("add_free_dimension_override_by_denotation",
-                                                               denotation, value)
+        """Fix the dimensions that the model's inputs mark with `denotation`, such as DATA_BATCH, in small
+        letters or capitals; of two sizes for it the first counts, as in onnxruntime."""
+        size = self._dimension("add_free_dimension_override_by_denotation", denotation, value)
+        self._dims_by_denotation.setdefault(denotation, size)
 
     def _dimension(self, function: str, name: str, value: int) -> int:
         try:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import InvalidArgument
 from ..ir import Dim, Graph, TensorType, Value
 from ..ops.infer import infer_graph
 
@@ -50,18 +51,30 @@ def name_apart(graph: Graph) -> None:
 
 
 def fix_dimensions(graph: Graph, names: Mapping[str, int | str], denotations: dict[str, int]) -> None:
-    """Give dimensions their sizes, or other names: by name, and on inputs by what they stand for."""
+    """Give dimensions their sizes, or other names: by name, and on inputs by what they stand for, written in
+    small letters or capitals; of two spellings of one denotation the first counts. Raises InvalidArgument
+    for a denotation on a dimension that has another size, or that is given another one by its name."""
     sizes: dict[str, Dim] = dict(names)
+    meant = {denotation.lower(): size for denotation, size in reversed(denotations.items())}
     for value in graph.inputs:
         if not isinstance(value.type, TensorType) or value.type.shape is None:
             continue
         shape = list(value.type.shape)
         for axis, denotation in graph.info.denotations.get(value.name, {}).items():
-            before = shape[axis]
-            if denotation in denotations and not isinstance(before, int):
-                shape[axis] = denotations[denotation]
-                if before is not None:
-                    sizes[before] = denotations[denotation]
+            before, size = shape[axis], meant.get(denotation.lower())
+            if size is None:
+                continue
+            stated = names.get(before, size) if isinstance(before, str) else before
+            if isinstance(stated, int) and stated != size:
+                kind = "Invalid" if isinstance(before, int) else "Conflicting"
+                raise InvalidArgument(
+                    f"{kind} free dimension overrides: dimension {axis} of input {value.name} stands for "
+                    f"{denotation}, which is given the size {size}", node=f"input {value.name}",
+                    found=f"{before} = {stated}" if isinstance(before, str) else str(stated),
+                    expected=str(size), cure="give one size to one dimension")
+            shape[axis] = size
+            if isinstance(before, str):
+                sizes[before] = size
         value.type = TensorType(value.type.elem, tuple(shape))
         _replaced(value, sizes.get)
     _infer_anew(graph, sizes)

@@ -56,12 +56,13 @@ def compile_parts(placement: Placement, providers: Sequence[ExecutionProvider], 
 
 def placed_and_compiled(source: Any, providers: Sequence[ExecutionProvider], level: int,
                         skip: frozenset[str] = frozenset(), free_dims: Mapping[str, int] | None = None,
-                        signer: Signer | None = None) -> tuple[Placement, Compiled]:
+                        signer: Signer | None = None, denotations: Mapping[str, int] | None = None
+                        ) -> tuple[Placement, Compiled]:
     """Load, optimize and place a model, and store its parts; the CPU provider is the last of `providers`.
     Nothing is made ready to run. Raises what loading and placing raise."""
     graph = load(source)
-    if free_dims:
-        fix_dimensions(graph, dict(free_dims), {})
+    if free_dims or denotations:
+        fix_dimensions(graph, dict(free_dims or {}), dict(denotations or {}))
     optimize(graph, min([level, *(p.level for p in providers)]), skip)
     registries = KernelRegistryManager(())
     for provider in providers:
