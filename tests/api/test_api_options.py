@@ -357,6 +357,14 @@ def test_free_dimensions_given_in_several_ways(stated: list[Any], overrides: lis
         assert shapes() == [said, said]
 
 
+@pytest.mark.parametrize("mode", [ort.ExecutionMode.ORT_SEQUENTIAL, ort.ExecutionMode.ORT_PARALLEL])
+@pytest.mark.parametrize(("across", "within"), [(-1, 0), (-5, -1), (0, -1), (1, 1), (3, 1)])
+def test_any_number_of_threads_is_taken(mode: ort.ExecutionMode, across: int, within: int) -> None:
+    options = ort.SessionOptions()
+    options.execution_mode, options.inter_op_num_threads, options.intra_op_num_threads = mode, across, within
+    assert (ort.InferenceSession(api_models.add(), options).run(None, api_models.feeds())[0] == 3).all()
+
+
 def test_added_initializers() -> None:
     options = ort.SessionOptions()
     weight = ort.OrtValue.ortvalue_from_numpy(np.array([7], np.float32))

@@ -163,11 +163,11 @@ def failure(step: Call, error: Exception, inputs: list[Any]) -> Exception:
 
 
 class ParallelExecutor:
-    """Runs steps whose inputs are ready on `threads` threads. Threads start
-    with the first run, not before."""
+    """Runs steps whose inputs are ready on `threads` threads, for 0 and less on as many as the process has
+    cores. Threads start with the first run, not before."""
 
     def __init__(self, threads: int, limits: Limits) -> None:
-        self.threads, self.limits = threads or max(2, len(usable())), limits
+        self.threads, self.limits = threads if threads > 0 else max(2, len(usable())), limits
         self._pool: ThreadPoolExecutor | None = None
         self._pid, self._closed = os.getpid(), False
         self._lock = lock()
