@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from skips import needs
 
 import orthrus as ort
+from orthrus.errors import InvalidArgument
 from orthrus.ir import No, Node
 from orthrus.kernels import Kernel, OpKernelInfo
 from orthrus.load import load, save
@@ -168,3 +169,19 @@ def test_the_default_is_written_back() -> None:
     made = session(save(graph), CPU)
     assert [v.name for v in made.get_overridable_initializers()] == ["w"]
     np.testing.assert_allclose(made.run(None, {"x": X})[0], X @ W + B, rtol=1e-5)
+
+
+@pytest.mark.parametrize("level", [0, 99])
+def test_none_leaves_an_initializer_as_it_is(level: int) -> None:
+    """In every way to run, before and after another value was fed."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])]
+    inputs = [info("x", shape=[2, 4]), info("w", shape=[4, 3]), info("b", shape=[3])]
+    proto = model(nodes, inputs, [info("y", shape=[2, 3])], {"w": W, "b": B})
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel(level)
+    made = ort.InferenceSession(proto.SerializeToString(), options, providers=[CPU])
+    for feeds, wanted in (({"w": None}, X @ W + B), ({"w": 2 * W, "b": None}, 2 * X @ W + B),
+                          ({"b": None, "w": None}, X @ W + B), ({"b": 0 * B}, X @ W)) * 3:
+        np.testing.assert_allclose(made.run(None, {"x": X, **feeds})[0], wanted, rtol=1e-5, atol=1e-5)
+    with pytest.raises(InvalidArgument, match="only an optional may be None"):
+        made.run(None, {"x": None})

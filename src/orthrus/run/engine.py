@@ -159,6 +159,7 @@ class Engine:
         config, graph = self.config, self.graph
         self._names = [v.name for v in self.outputs]
         self._slot_of = dict(zip(self._names, self.program.outputs, strict=True))
+        self._defaulted = {v.name for v in self.overridable}
         self._required = [v.name for v in self.inputs if not isinstance(v.type, OptionalType)]
         self._entries = {v.name: (slot, entry(v, config.limits.max_tensor_bytes))
                          for v, slot in zip(graph.inputs, self.program.inputs, strict=True)}
@@ -381,6 +382,8 @@ class Engine:
             if known is None:
                 raise InvalidArgument(f"Invalid input name: {name}", expected=", ".join(entries),
                                       cure="feed only what session.get_inputs() lists")
+            if given is None and name in self._defaulted:
+                continue
             fed[known[0]] = value = known[1](given)
             if isinstance(value, DeviceArray) and value.device not in self.program.devices:
                 fed[known[0]] = copied(value, HOST)
