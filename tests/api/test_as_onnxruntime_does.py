@@ -545,3 +545,13 @@ def test_a_function_that_gives_no_place(place: Any) -> None:
     compiler = ort.ModelCompiler(ort.SessionOptions(), model, get_initializer_location_func=place)
     with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail, match="OrtExternalInit|TypeError"):
         compiler.compile_to_bytes()
+
+
+@pytest.mark.parametrize("shape", [[None, 3], ["N", 3], [], None])
+def test_an_optional_tensor_has_the_shape_of_its_tensor(shape: Any) -> None:
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, shape))
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g",
+                              [helper.make_value_info("x", kind)], [helper.make_value_info("y", kind)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    made = ort.InferenceSession(model.SerializeToString())
+    assert [each.shape for each in (*made.get_inputs(), *made.get_outputs())] == [shape or []] * 2

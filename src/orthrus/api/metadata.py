@@ -23,12 +23,12 @@ class NodeArg:
     @classmethod
     def _of(cls, value: Any) -> NodeArg:
         """From an `ir.Value`."""
-        from ..ir import SparseTensorType, TensorType
+        from ..ir import OptionalType, SparseTensorType, TensorType
 
         made = object.__new__(cls)
         made._name, made._type = value.name, "" if value.type is None else str(value.type)
-        dense = isinstance(value.type, TensorType | SparseTensorType)
-        made._shape = list(value.type.shape or ()) if dense else []
+        kind = value.type.elem if isinstance(value.type, OptionalType) else value.type
+        made._shape = list(kind.shape or ()) if isinstance(kind, TensorType | SparseTensorType) else []
         return made
 
     @property
@@ -42,8 +42,8 @@ class NodeArg:
 
     @property
     def shape(self) -> list[int | str | None]:
-        """A number, a name or None per dimension; empty for a scalar, for an unknown rank, and for what is no
-        tensor."""
+        """A number, a name or None per dimension, of an optional tensor as of a tensor; empty for a scalar,
+        for an unknown rank, and for what is no tensor."""
         return list(self._shape)
 
     def __str__(self) -> str:
