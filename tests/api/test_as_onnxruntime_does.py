@@ -555,3 +555,21 @@ def test_an_optional_tensor_has_the_shape_of_its_tensor(shape: Any) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
     made = ort.InferenceSession(model.SerializeToString())
     assert [each.shape for each in (*made.get_inputs(), *made.get_outputs())] == [shape or []] * 2
+
+
+@pytest.mark.parametrize("optional", [False, True])
+def test_a_sequence_has_the_element_type_of_its_tensors(optional: bool) -> None:
+    x = np.float32([1])
+    kinds = [helper.make_tensor_sequence_value_info(name, kind, None) for name, kind in
+             (("one", TensorProto.FLOAT), ("none", TensorProto.DOUBLE))]
+    nodes = [helper.make_node("SequenceConstruct", ["x"], ["one"]),
+             helper.make_node("SequenceEmpty", [], ["none"], dtype=TensorProto.DOUBLE)]
+    if optional:
+        nodes = [*nodes, *(helper.make_node("Optional", [kind.name], ["o" + kind.name]) for kind in kinds)]
+        kinds = [helper.make_value_info("o" + kind.name, helper.make_optional_type_proto(kind.type))
+                 for kind in kinds]
+    graph = helper.make_graph(nodes, "g", [VALUE("x", TensorProto.FLOAT, [None])], kinds)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    made = ort.InferenceSession(model.SerializeToString())
+    values = made.run_with_ort_values(None, {"x": ort.OrtValue.ortvalue_from_numpy(x)})
+    assert [each.element_type() for each in values] == [TensorProto.FLOAT, TensorProto.DOUBLE]

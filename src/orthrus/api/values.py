@@ -339,13 +339,19 @@ class CoreValue:
         return "" if self._value is None else str(type_of(self._value))
 
     def element_type(self) -> int:
-        """The number of the element type. Raises RuntimeError for maps and sequences."""
-        from ..ir import element_of
+        """The number of the element type, of a sequence's tensors for a sequence. Raises RuntimeError for
+        maps, and for sequences of them."""
+        from ..ir import OptionalType, SequenceType, TensorType, element_of, type_of
 
         if isinstance(self._value, CoreSparse):
             return int(element_of(self._value.values().dtype))
         if self._placed is not None:
             return int(element_of(self._placed.dtype))
+        if isinstance(self._value, list):
+            kind = type_of(self._value) if self._type is None else self._type
+            kind = kind.elem if isinstance(kind, OptionalType) else kind
+            if isinstance(kind, SequenceType) and isinstance(kind.elem, TensorType) and kind.elem.elem:
+                return int(kind.elem.elem)
         return int(element_of(self._array("element_type() is only supported for tensors").dtype))
 
     def device_name(self) -> str:
