@@ -286,6 +286,25 @@ def test_gather_reads_blocks(bits: int, symmetric: bool, axis: int) -> None:
     np.testing.assert_allclose(got, peer.run(None, {"x": x})[0], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize(("bits", "form"), [(4, QDQ), (8, QDQ), (2, QOPERATOR)])
+def test_a_gather_is_refused_only_where_there_is_one(bits: int, form: quantization.QuantFormat) -> None:
+    """It has no codes of this kind: a model with none is quantized, one with it is as it was."""
+    asked: dict[str, Any] = {"bits": bits, "block_size": 16, "quant_format": form,
+                             "op_types_to_quantize": ("MatMul", "Gather")}
+    weight = RNG(0).standard_normal((16, 16)).astype(np.float32)
+    for nodes in ([helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
+                  [helper.make_node("MatMul", ["x", "w"], ["a"], "product"),
+                   helper.make_node("Gather", ["a", "i"], ["y"], "of a result")]):
+        made = processed(model(weight, nodes, i=np.array([0])), **asked)
+        assert {"DequantizeLinear", "MatMulNBits"} & {node.op_type for node in made.graph.node}
+    nodes[1] = helper.make_node("Gather", ["w", "i"], ["y"], "rows")
+    given = model(weight, nodes, i=np.array([0]))
+    before = given.SerializeToString()
+    with pytest.raises(InvalidArgument, match=r"(?s)(2 bits|QOperator).*rows"):
+        processed(given, **asked)
+    assert given.SerializeToString() == before
+
+
 def test_gathers_arithmetic_is_onnxruntimes(theirs: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if importlib.util.find_spec("onnx_ir") is None:

@@ -217,12 +217,17 @@ class DefaultWeightOnlyQuantizer:
         if config.channel_wised_quantize and config.quant_format != QuantFormat.QDQ:
             raise Unsupported("QuantFormat.QOperator is not supported channel_wised_quantize yet",
                               cure="use QuantFormat.QDQ, or blocks")
-        if config.quant_format == QuantFormat.QDQ and "Gather" in config.op_types_to_quantize:
-            raise Unsupported("Gather only supports QOperator format currently.",
-                              cure="use QuantFormat.QOperator, or quantize MatMul alone")
-        if config.bits == 2 and "Gather" in config.op_types_to_quantize:
-            raise Unsupported("GatherBlockQuantized has no codes of 2 bits", expected="4 or 8 bits")
         self.config = config
+
+    def check_gather(self, node: NodeProto) -> None:
+        """Raises: Unsupported where a Gather from a constant has no codes of the configured kind."""
+        name = node.name or node.op_type
+        if self.config.quant_format == QuantFormat.QDQ:
+            raise Unsupported("Gather only supports QOperator format currently.", node=name,
+                              cure="use QuantFormat.QOperator, or quantize MatMul alone")
+        if self.config.bits == 2:
+            raise Unsupported("GatherBlockQuantized has no codes of 2 bits", node=name,
+                              expected="4 or 8 bits", cure="quantize MatMul alone, or with more bits")
 
     def qbits_block_quant(self, fp32weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(codes, scales, zero points) of a weight (K, N), packed as MatMulNBits has them; zero points of 0
@@ -251,10 +256,12 @@ class DefaultWeightOnlyQuantizer:
 
     def quantize_gather(self, node: NodeProto, graph_stack: list[GraphProto]) -> list[NodeProto]:
         """A Gather from a constant of two dimensions and more on codes; the node itself otherwise. Raises:
-        InvalidValue for an axis that the constant has not, or that is gathered from."""
+        InvalidValue for an axis that the constant has not, or that is gathered from, Unsupported as
+        `check_gather` does."""
         found = table(node, graph_stack, self.config.quant_axes.get("Gather", 1), self.config.bits)
         if found is None:
             return [node]
+        self.check_gather(node)
         weight, axis, gathered = found
         config, first = self.config, np.moveaxis(weight.values, axis, 0)
         made = quantized_by_division(first.reshape(len(first), -1), config.bits, config.block_size,
@@ -381,13 +388,16 @@ class MatMulNBitsQuantizer:
                 and node.op_type in self.algo_config.op_types_to_quantize)
 
     def _weights(self) -> int:
-        """How many nodes will be quantized. Raises: InvalidValue where one cannot be."""
+        """How many nodes will be quantized. Raises: InvalidValue and Unsupported where one cannot be."""
         count, axis = 0, self.algo_config.quant_axes.get("Gather", 1)
         bits = getattr(self.algo_config, "bits", self.bits)
         for node, path in each_node(self.model.graph()):
             if self._chosen(node):
                 found = matrix(node, path) if node.op_type == "MatMul" else table(node, path, axis, bits)
                 count += found is not None
+                if (found is not None and node.op_type == "Gather"
+                        and isinstance(self.node_quantizer, DefaultWeightOnlyQuantizer)):
+                    self.node_quantizer.check_gather(node)
         return count
 
     def _refuse_quantized(self) -> None:
