@@ -1,5 +1,6 @@
 """Inputs whose shapes do not go together are InvalidArgument where a node runs, as in onnxruntime, whose
-programs catch that; an attribute that no input could do with is Fail."""
+programs catch that; an attribute that no input could do with is Fail, whether the definition or generated
+code would compute the node."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import onnx
 import pytest
 
 import orthrus as ort
-from orthrus.errors import Fail, InvalidArgument
+from orthrus.errors import Fail, InvalidArgument, InvalidGraph, NotImplemented
 from orthrus.testing.samples import Sample, samples
 
 OPERATORS = {
@@ -94,16 +95,22 @@ MISFITS: list[tuple[str, dict[str, Any], list[np.ndarray], type[Exception]]] = [
 """An operator, its attributes and inputs, and what onnxruntime raises."""
 
 
-def of_one_node(op_type: str, about: dict[str, Any], given: list[np.ndarray]) -> tuple[bytes, dict[str, Any]]:
+def of_one_node(op_type: str, about: dict[str, Any], given: list[np.ndarray], opset: int = 17
+                ) -> tuple[bytes, dict[str, Any]]:
     """A model of one node whose shapes are open, and its feeds."""
     helper, feeds = onnx.helper, {f"x{n}": value for n, value in enumerate(given)}
     domain, _, op_type = op_type.rpartition("::")
-    node = helper.make_node(op_type, list(feeds), ["y"], domain=domain, **about)
+    outputs = ["y", "z"] if op_type == "LinearClassifier" else ["y"]
+    whole = {name: value for name, value in about.items() if isinstance(value, onnx.AttributeProto)}
+    node = helper.make_node(op_type, list(feeds), outputs, domain=domain,
+                            **{name: value for name, value in about.items() if name not in whole})
+    node.attribute.extend(whole.values())
     inputs = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype),
                                             [f"{name}{n}" for n in range(value.ndim)])
               for name, value in feeds.items()]
     graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info("y")])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1),
+              helper.make_opsetid("ai.onnx.ml", 3)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString(), feeds
 
 
@@ -132,6 +139,81 @@ def test_a_condition_of_any_rank_is_read_in_order(axis: int | None) -> None:
                                    [x, np.asarray(condition, np.bool_)])
         [y] = ort.InferenceSession(model).run(None, feeds)
         np.testing.assert_array_equal(y, np.compress(np.ravel(condition), x, axis))
+
+
+ODD: dict[str, Any] = {"STRING": "no such word", "INTS": []}
+"""Values that few attributes have a meaning for, by their kind."""
+ATTRIBUTES = {(s.kind, name): s for s in reversed(list(samples()))
+              for name, (kind, _) in s.schema.attributes.items() if kind in ODD}
+
+
+def odd(name: str, kind: str) -> onnx.AttributeProto:
+    number = onnx.AttributeProto.AttributeType.Value(kind)
+    return onnx.helper.make_attribute(name, ODD[kind], attr_type=number)
+
+
+def with_attribute(sample: Sample, name: str, how: str) -> bytes:
+    """The sample's model with an odd value for an attribute, and names for dimensions, or all inputs but the
+    first as constants."""
+    model = onnx.ModelProto.FromString(sample.model().SerializeToString())
+    model.ir_version = min(model.ir_version, 10)
+    (node,) = (n for n in model.graph.node if n.op_type == sample.op)
+    kept = [a for a in node.attribute if a.name != name]
+    del node.attribute[:]
+    node.attribute.extend([*kept, odd(name, sample.schema.attributes[name][0])])
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    inputs = model.graph.input
+    if how == "constants":
+        held = [onnx.numpy_helper.from_array(np.asarray(sample.feeds[v.name]), v.name) for v in inputs[1:]]
+        model.graph.initializer.extend(held)
+        del inputs[1:]
+    for value in inputs if how == "names" else ():
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            dim.dim_param = f"{value.name}{axis}"
+    return model.SerializeToString()
+
+
+def outcome(model: bytes, feeds: dict[str, Any], codegen: str) -> list[Any] | str:
+    """The results, or the message of a typed error."""
+    try:
+        return ort.InferenceSession(model, provider_options=[{"use_codegen": codegen}],
+                                    providers=["CPUExecutionProvider"]).run(None, feeds)
+    except (Fail, InvalidArgument, InvalidGraph, NotImplemented) as error:
+        return str(error)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("how", ["constants", "names"])
+@pytest.mark.parametrize(("kind", "name"), ATTRIBUTES)
+def test_generated_code_refuses_what_the_definition_refuses(kind: str, name: str, how: str) -> None:
+    sample = ATTRIBUTES[kind, name]
+    model = with_attribute(sample, name, how)
+    feeds = {v.name: sample.feeds[v.name] for v in onnx.ModelProto.FromString(model).graph.input}
+    meant, made = outcome(model, feeds, "0"), outcome(model, feeds, "1")
+    assert isinstance(made, str) == isinstance(meant, str), (made, meant)
+
+
+REFUSED: list[tuple[str, dict[str, Any], list[np.ndarray]]] = [
+    *(("ai.onnx.ml::LinearClassifier", {"post_transform": "NO", "coefficients": [1.0] * 3 * max(1, n - 1),
+                                        "intercepts": [0.0] * max(1, n - 1), "classlabels_ints": [*range(n)]},
+       [ones(2, 3)]) for n in (1, 2, 3)),
+    *((op_type, {"kernel_shape": odd("kernel_shape", "INTS")}, [ones(1, 1, 4, 4)])
+      for op_type in ("MaxPool", "AveragePool", "LpPool")),
+    *(("QuantizeLinear", {"output_dtype": asked}, [ones(2, 3), ones(), np.uint8(3)])
+      for asked in (1, 3, 99)),
+]
+"""An operator, attributes of a value that cannot be meant, and inputs."""
+
+
+@pytest.mark.parametrize("codegen", ["0", "1"])
+@pytest.mark.parametrize("case", range(len(REFUSED)))
+def test_what_cannot_be_meant_is_refused(case: int, codegen: str) -> None:
+    model, feeds = of_one_node(*REFUSED[case], opset=21)
+    assert isinstance(outcome(model, feeds, codegen), str)
+    theirs = pytest.importorskip("onnxruntime")
+    with pytest.raises(Exception, match="ONNXRuntimeError"):
+        theirs.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)
 
 
 def test_an_attribute_that_fits_nothing_fails() -> None:

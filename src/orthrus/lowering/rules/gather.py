@@ -13,6 +13,7 @@ from ...codegen.kernels import gather, loops
 from ...codegen.write.expr import BYTES, LLVM, Expr
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
+from ...ops.tensor.movement import BLOCK_MODES, PAD_MODES
 from ..lower import BOTH, Lowering, Out, Pending, lowers, varied
 from ..tensor import Tensor, c_strides
 from .rows import lying
@@ -316,6 +317,9 @@ def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
     vx = node.inputs[0]
     assert vx is not None
     attrs, dtype = node.attributes, lo.dtype(vx)
+    mode = attrs["mode"]
+    if mode not in PAD_MODES:
+        return No(f"its mode {mode!r} is unknown")
     given: list[Any] = [None if v is None else lo.known(v) for v in node.inputs[1:]]
     if any(g is None and v is not None for g, v in zip(given, node.inputs[1:], strict=True)):
         return No("its pads are not known")
@@ -339,7 +343,6 @@ def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
     if not any((*before, *after)):
         return t
     shape = tuple(b + d + e for b, d, e in zip(before, t.shape, after, strict=True))
-    mode = attrs["mode"]
     value = 0 if fill is None or not fill.size else fill.reshape(()).item()
     constant = Expr.const(value, dtype if dtype not in ("float16", "bfloat16") else "float32").cast(dtype)
 
@@ -374,9 +377,10 @@ def blocks(lo: Lowering, node: Node) -> Pending | No:
     assert vx is not None
     attrs = node.attributes
     s, t = attrs["blocksize"], lo.tensor(vx)
-    if t.rank != 4 or s < 1 or 0 in t.shape:
-        return No("no image")
-    first = attrs.get("mode") != "CRD"
+    mode = attrs.get("mode", "DCR")
+    if t.rank != 4 or s < 1 or 0 in t.shape or mode not in BLOCK_MODES:
+        return No("no image, or its mode is unknown")
+    first = mode == "DCR"
     n, c, h, w = t.shape
     deep = node.op_type == "DepthToSpace"
     if (c % (s * s)) if deep else (h % s or w % s):

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...codegen.write.expr import LLVM, Expr
 from ...ir import No, Node
+from ...ops.ml.linear import TRANSFORMS
 from ..elements import store
 from ..lower import Lazy, Lowering, Pending, lowers
 from ..tensor import Tensor
@@ -22,6 +23,7 @@ from .tree_ensemble import close_scores
 TYPES = ("float32", "int32", "int64")
 ML = "ai.onnx.ml::"
 _BEYOND = 1 << 62
+_LOWERED = tuple(name for name in TRANSFORMS if name != "PROBIT")
 
 
 @lowers(ML + "Scaler", types=TYPES)
@@ -89,8 +91,8 @@ def classify(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
     shift = np.asarray([] if given is None else given, np.float32)
     targets = shift.size or len(labels)
     transform = attrs["post_transform"]
-    if labels.dtype != np.int64 or targets < 2 or len(labels) < targets or transform == "PROBIT":
-        return No("labels of another form, or the post transform PROBIT")
+    if labels.dtype != np.int64 or targets < 2 or len(labels) < targets or transform not in _LOWERED:
+        return No(f"labels of another form, or the post transform {transform!r}")
     y = _scores(lo, node, targets, shift)
     if isinstance(y, No):
         return y
@@ -103,8 +105,8 @@ def regress(lo: Lowering, node: Node) -> Tensor | No:
     """The scores behind their transform, which one target does without."""
     attrs = node.attributes
     targets, transform = attrs["targets"], attrs["post_transform"]
-    if transform == "PROBIT":
-        return No("the post transform PROBIT")
+    if transform not in _LOWERED:
+        return No(f"no generated kernel for the post transform {transform!r}")
     shift = np.asarray(attrs["intercepts"] or [], np.float32)
     y = _scores(lo, node, targets, shift if shift.size == targets else shift[:0])
     if not isinstance(y, No) and targets > 1:

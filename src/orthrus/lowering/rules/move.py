@@ -16,7 +16,8 @@ from ..tensor import Tensor, joint_shape, last_strides
 def transposed(lo: Lowering, node: Node) -> Tensor | No:
     """A view."""
     t = lo.tensor(node.inputs[0])
-    order = node.attrs.get("perm") or tuple(reversed(range(t.rank)))
+    given = node.attrs.get("perm")
+    order = tuple(reversed(range(t.rank))) if given is None else given
     if sorted(order) != [*range(t.rank)]:
         return No("perm is no order of its input's axes")
     return t.permute(order)

@@ -14,6 +14,7 @@ from ...codegen.write.expr import Expr
 from ...ir import No, Node
 from ...ops.define import normalized_axis
 from ...ops.nn.geometry import taps, window
+from ...ops.tensor.index import WRITE_MODES
 from ..lower import BOTH, Lazy, Lowering, Pending, lowers
 from ..tensor import Tensor, c_strides
 from .gather import INDICES, TYPES, gathered, placed, put, scattered
@@ -86,6 +87,8 @@ def tensor_scattered(lo: Lowering, node: Node) -> Pending | No:
     if axis == 0 or update.shape != (*x.shape[:axis], steps, *x.shape[axis + 1:]) or not update.size or (
             steps > x.shape[axis] or update.dtype != x.dtype):
         return No("its update is empty or does not fit")
+    if attrs["mode"] not in WRITE_MODES:
+        return No(f"its mode {attrs['mode']!r} is unknown")
     if vi is not None and (lo.dtype(vi) not in INDICES or lo.shape(vi) != x.shape[:1]):
         return No("its indices do not fit")
     tree, given = Expr.leaf(0, LONG), [_count(lo, update.shape, axis)]

@@ -114,6 +114,8 @@ def pooled(lo: Lowering, x: Tensor, kind: str, attrs: dict[str, Any], zero: Tens
     if kind not in ("max", "place") and dtype in pool.LOWEST and zero is None:
         return No(f"no generated kernel for {dtype} and this norm")
     kernel = attrs.get("kernel_shape", shape[2:])
+    if not kernel:
+        return No("its kernel_shape is empty")
     try:
         win = window(shape[2:], kernel, attrs.get("strides"), attrs.get("dilations"), attrs.get("pads"),
                      **{key: attrs[key] for key in ("auto_pad", "ceil_mode") if key in attrs})

@@ -36,10 +36,14 @@ def _softmax(x: np.ndarray, keep_zero: bool) -> np.ndarray:
     return e / np.where(total == 0, 1, total)
 
 
-def transformed(scores: np.ndarray, transform: str) -> np.ndarray:
-    """Scores [rows, classes] after a post_transform. Raises ValueError for a name ONNX does not know."""
+def _known(transform: str) -> None:
     if transform not in TRANSFORMS:
         raise ValueError(f"post_transform is {transform!r}, expected one of {', '.join(TRANSFORMS)}")
+
+
+def transformed(scores: np.ndarray, transform: str) -> np.ndarray:
+    """Scores [rows, classes] after a post_transform. Raises ValueError for a name ONNX does not know."""
+    _known(transform)
     if transform == "PROBIT":
         return probit(scores)
     if transform == "LOGISTIC":
@@ -60,6 +64,7 @@ def transformed_targets(y: np.ndarray, transform: str) -> np.ndarray:
 def two_columns(score: np.ndarray, transform: str, mirrored: bool) -> np.ndarray:
     """The scores of both classes from that of the second; the first's is 1 - score, or -score if
     `mirrored`."""
+    _known(transform)
     if transform == "LOGISTIC":
         return np.stack((sigmoid(-score), sigmoid(score)), 1)
     both = np.stack((-score if mirrored else 1 - score, score), 1)
@@ -94,6 +99,7 @@ def LinearClassifier(x, *, coefficients: list[float], intercepts: list[float] | 
                      post_transform: str = "NONE", labels):
     """The class with the highest score, and the scores x @ coefficients' + intercepts. Coefficients beyond
     those of the classes mean nothing."""
+    _known(post_transform)
     x = rows_of(x).astype(np.float32, copy=False)
     shift = np.asarray([] if intercepts is None else intercepts, np.float32)
     targets = shift.size or len(labels)

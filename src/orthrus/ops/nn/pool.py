@@ -22,6 +22,8 @@ def _pooling(x: np.ndarray, kernel: Sequence[int], strides: Any, dilations: Any,
              ceil_mode: int) -> Window:
     if x.ndim < 3:
         raise ValueError(f"X has shape {list(x.shape)}, expected a rank of at least 3")
+    if not kernel:
+        raise ValueError("kernel_shape is missing, or has no elements")
     win = window(x.shape[2:], kernel, strides, dilations, pads, auto_pad, ceil_mode, short=True)
     for k, d, b, e in zip(win.kernel, win.dilations, win.begin, win.end, strict=True):
         if max(b, e) > (k - 1) * d:
@@ -104,9 +106,7 @@ def LpPool(X, *, kernel_shape: list[int] | None = None, auto_pad: str = "NOTSET"
            dilations: list[int] | None = None, p: float = 2, pads: list[int] | None = None,
            strides: list[int] | None = None):
     """The Lp norm of each window."""
-    if not kernel_shape:
-        raise ValueError("kernel_shape is missing")
-    win = _pooling(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    win = _pooling(X, kernel_shape or (), strides, dilations, pads, auto_pad, ceil_mode)
     return _norm(X, p, lambda powers: _folded(powers, win, np.add, 0))
 
 

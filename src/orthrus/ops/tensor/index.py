@@ -113,6 +113,7 @@ def GatherND(data, indices, *, batch_dims: int = 0):
     return np.take(data.reshape(batches * math.prod(dims), *rest), at, 0).reshape(shape)
 
 
+WRITE_MODES = ("linear", "circular")
 _REDUCTIONS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
@@ -191,7 +192,7 @@ def ReverseSequence(x, sequence_lens, *, batch_axis: int = 1, time_axis: int = 0
 def TensorScatter(past_cache, update, write_indices=None, *, mode: str = "linear", axis: int = -2):
     """The cache with `update` written along `axis`, from write_indices[i] on for each sample i of the
     batch"""
-    chosen(mode, ("linear", "circular"), "mode")
+    chosen(mode, WRITE_MODES, "mode")
     axis = axis_of(axis, past_cache.ndim)
     size, dims = past_cache.shape[axis], list(past_cache.shape)
     steps = update.shape[axis] if update.ndim == past_cache.ndim else -1

@@ -325,7 +325,8 @@ def Tile_1(x, tiles, axis):
     return _tiled(x, repeats)
 
 
-_PAD_MODES = ("constant", "reflect", "edge", "wrap")
+PAD_MODES = ("constant", "reflect", "edge", "wrap")
+BLOCK_MODES = ("DCR", "CRD")
 
 
 def padded(x: np.ndarray, begins: Sequence[int], ends: Sequence[int], mode: str, value: Any) -> np.ndarray:
@@ -334,7 +335,7 @@ def padded(x: np.ndarray, begins: Sequence[int], ends: Sequence[int], mode: str,
 
     `reflect`, `edge` and `wrap` read from what is left after taking away.
     """
-    chosen(mode, _PAD_MODES, "pad mode")
+    chosen(mode, PAD_MODES, "pad mode")
     dims = [d + b + e for d, b, e in zip(x.shape, begins, ends, strict=True)]
     if any(d < 0 for d in dims):
         raise ValueError(f"pads {[*begins, *ends]} take more away than there is: input shape {list(x.shape)}")
@@ -509,7 +510,7 @@ def DepthToSpace(x, *, blocksize: int, mode: str = "DCR"):
     n, c, h, w = _blocks(x, s := blocksize)
     if c % (s * s):
         raise Unfit(f"DepthToSpace requires the channels ({c}) to be a multiple of blocksize² ({s * s})")
-    if chosen(mode, ("DCR", "CRD"), "mode") == "DCR":
+    if chosen(mode, BLOCK_MODES, "mode") == "DCR":
         y = x.reshape(n, s, s, c // (s * s), h, w).transpose(0, 3, 4, 1, 5, 2)
     else:
         y = x.reshape(n, c // (s * s), s, s, h, w).transpose(0, 1, 4, 2, 5, 3)
@@ -522,7 +523,7 @@ def SpaceToDepth(x, *, blocksize: int, mode: str = "DCR"):
     n, c, h, w = _blocks(x, s := blocksize)
     if h % s or w % s:
         raise Unfit(f"SpaceToDepth requires height {h} and width {w} to be multiples of blocksize {s}")
-    order = (0, 3, 5, 1, 2, 4) if chosen(mode, ("DCR", "CRD"), "mode") == "DCR" else (0, 1, 3, 5, 2, 4)
+    order = (0, 3, 5, 1, 2, 4) if chosen(mode, BLOCK_MODES, "mode") == "DCR" else (0, 1, 3, 5, 2, 4)
     return x.reshape(n, c, h // s, s, w // s, s).transpose(order).reshape(n, c * s * s, h // s, w // s)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....codegen.write.expr import Expr
-from ....ir import ElementType, No, Node, Value
+from ....ir import ElementType, No, Node, Value, element_of
 from ....ops.define import normalized_axis
 from ....ops.tensor.movement import VIEWS
 from ...lower import Lazy, Lowering, Source, lowers
@@ -95,6 +95,8 @@ def quantize_linear(lo: Lowering, node: Node) -> Lazy | Tensor | No:
     assert x is not None and scale is not None
     asked = node.attribute("output_dtype")
     target = lo.dtype(zero) if zero is not None else ElementType(asked).numpy.name if asked else "uint8"
+    if asked and zero is not None and asked != element_of(np.dtype(target)):
+        return No("its output_dtype is not the type of its zero point")
     if target not in _RANGES or lo.dtype(scale) not in FLOATS or node.attrs.get("precision"):
         return No(f"kernels quantize to eight or sixteen bits, not to {target} or of another precision")
     if node.attrs.get("block_size"):
