@@ -1,6 +1,6 @@
 """Attributes and sizes at their corners, by class: switches that are neither 0 nor 1, axes counted from the
-back, named twice or none, tensors without elements. Against onnxruntime, and generated code against the
-definitions.
+back, named twice or none, tensors without elements, sequences without a step. Against onnxruntime, and
+generated code against the definitions.
 
 Not asked of onnxruntime are reductions over no elements, whose shape there is not ONNX's, and Squeeze with no
 axis in its tensor: it keeps every dimension by ONNX and by onnxruntime's own declaration of the result, but
@@ -172,6 +172,20 @@ def switched(r: random.Random) -> Case:
         "smooth_softmax": r.choice(SWITCH), "softcap": r.choice(CAPS)}, domain="com.microsoft")
 
 
+def recurrent(r: random.Random) -> Case:
+    """Sequences of any length from none on, each from a state of its own."""
+    op, gates = r.choice((("RNN", 1), ("GRU", 3), ("LSTM", 4)))
+    steps, batch, features, hidden = (r.randint(1, 3) for _ in range(4))
+    direction = r.choice(("forward", "reverse", "bidirectional"))
+    ways = 2 if direction == "bidirectional" else 1
+    shapes = [(steps, batch, features), (ways, gates * hidden, features), (ways, gates * hidden, hidden),
+              (ways, 2 * gates * hidden), *[(ways, batch, hidden)] * (2 if op == "LSTM" else 1)]
+    inputs: list[Any] = [numbers(r, shape) * F32(0.1) for shape in shapes]
+    inputs.insert(4, np.array([r.randint(0, steps) for _ in range(batch)], np.int32))
+    return Case(op, inputs, {"hidden_size": hidden, "direction": direction}, opset=14,
+                outputs=3 if op == "LSTM" else 2)
+
+
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_no_element_is_asked_for_where_the_result_has_none(keepdims: int) -> None:
     """Else there is none to be chosen, which is an error."""
@@ -203,7 +217,7 @@ def ours(case: Case) -> bool:
 
 
 CLASSES: tuple[Callable[[random.Random], Case], ...] = (
-    reduction, best, squeezed, joined, sliced, reshaped, moved, switched)
+    reduction, best, squeezed, joined, sliced, reshaped, moved, switched, recurrent)
 SEEDS = (range(24), pytest.param(range(24, 120), marks=pytest.mark.slow))
 
 

@@ -155,6 +155,8 @@ class Layer:
                 ("zeros", hidden), lambda: np.zeros(hidden, np.float32)).expand((directions, batch, hidden))
             if start.strides[2] != 1 and hidden > 1:
                 start = lo.contiguous(start)
+            if v is not None and self.lengths is not None:
+                start = self.begun(lo, start)
             turned = layout and v is not None
             last = lo.new((batch, directions, hidden) if layout else (directions, batch, hidden), F)
             lasts.append(last)
@@ -171,6 +173,17 @@ class Layer:
                              self.lengths is not None, bool(self.attrs.get("input_forget")), shifted)
             lo.step(spec, [*cells, first, backward, *numbers], count * plan.items, 1, plan.scratch)
         return (y, *lasts) if self.kind == "LSTM" else (y, lasts[0])
+
+    def begun(self, lo: Lowering, start: Tensor) -> Tensor:
+        """The states before the first step, zero for sequences without one: those are their last states."""
+        assert self.lengths is not None
+        counts = lo.tensor(self.lengths)
+        along = (counts.strides[0], 0, 0) if self.attrs["layout"] else (0, counts.strides[0], 0)
+        some = Expr("lt", (Expr.const(0, "int32"), Expr.leaf(1, "int32")), "bool")
+        made = lo.new(start.shape, F)
+        lo.store(made, Expr("where", (some, Expr.leaf(0, F), Expr.const(0.0, F)), F),
+                 [start, counts.view(start.shape, along)])
+        return made
 
 
 def layer_of(lo: Lowering, kind: str, attrs: dict[str, Any], x: Value, shapes: Sequence[Shape | None],

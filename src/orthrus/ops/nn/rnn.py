@@ -115,7 +115,8 @@ class _Layer:
         return None if (lengths == self.steps).all() else lengths.astype(np.int64)
 
     def initial(self, given: np.ndarray | None, name: str) -> np.ndarray:
-        """The state before the first step, [directions, batch, hidden]."""
+        """The state before the first step, [directions, batch, hidden]; none of a sequence without a step,
+        whose last state then is zero, as onnxruntime has it."""
         shape = (self.directions, self.batch, self.hidden)
         if given is None:
             return np.zeros(shape, self.x.dtype)
@@ -123,6 +124,8 @@ class _Layer:
         if state.shape != shape:
             raise ValueError(f"{name} has shape {list(given.shape)}, expected "
                              f"{[shape[1], shape[0], shape[2]] if self.layout else list(shape)}")
+        if self.lengths is not None:
+            state = np.where((self.lengths > 0)[:, None], state, state.dtype.type(0))
         return state
 
     def turned(self, values: np.ndarray) -> np.ndarray:
