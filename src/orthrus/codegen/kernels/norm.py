@@ -23,7 +23,8 @@ def norm_rows(f: Body, *, form: RowForm, tensors: tuple[Read, ...], reads: int, 
     """Rows divided by their size: x being `tree` of the first `reads` tensors, `layer` (x - mean) /
     sqrt(variance + epsilon), `rms` x / sqrt(mean square + epsilon), `deviation` (x - mean) / (sqrt(variance)
     + epsilon), `l1` and `l2` x over its norm, 0 where that is 0, `max` x over the largest, x where that is 0.
-    The variance is that of the centred values.
+    The variance is that of the centred values, whose own mean, what rounding took from the first, is met in
+    the same pass and taken off too.
 
     The last tensor is written; with `keeps` the last but one gets x itself. Behind the tensors: epsilon, then
     where asked for addresses for each row's mean and factor (float32, one per item, not across).
@@ -43,43 +44,57 @@ def norm_rows(f: Body, *, form: RowForm, tensors: tuple[Read, ...], reads: int, 
                 place.write(out - 1, x)
             return place.only(x, other)
 
-        middle = zero
+        middle = rest = zero
         if centred:
             middle = rows.sweep(lambda place, now: now + entered(place), zero) / rows.count
 
+        def spread(place: RowPlace, now: list[V]) -> list[V]:
+            place.fetch(reads, out)
+            x = place.only(ends.later(place) - middle, 0)
+            if form.held:
+                place.keep(x)
+            return [f.fma(x, x, now[0]), now[1] + x]
+
         def power(place: RowPlace, now: V) -> V:
             place.fetch(reads, out)
-            if centred:
-                x = place.only(ends.later(place) - middle, 0)
-                if form.held:
-                    place.keep(x)
-            else:
-                x = entered(place)
+            x = entered(place)
             return now + f.unary("fabs", x) if kind == "l1" else f.fma(x, x, now)
+
         def largest(place: RowPlace, now: V) -> V:
             place.fetch(reads, out)
             return f.maximum(now, entered(place, -math.inf))
         if kind == "max":
             total = rows.sweep(largest, f.const(zero.ty, -math.inf), f.maximum)
+        elif centred:
+            total, rest = rows.totals(spread, 2)
+            rest = f.select(vmath.isfinite(f, rest), rest / rows.count, 0)
         else:
             total = rows.sweep(power, zero)
+        size = total / rows.count
+        if centred:
+            size = f.maximum(f.fma(-rest, rest, size), 0)
         if kind in ("l1", "l2", "max"):
             factor = f.unary("sqrt", total) if kind == "l2" else total
         elif kind == "deviation":
-            factor = 1 / (f.unary("sqrt", total / rows.count) + epsilon)
+            factor = 1 / (f.unary("sqrt", size) + epsilon)
         else:
-            factor = 1 / f.unary("sqrt", total / rows.count + epsilon)
+            factor = 1 / f.unary("sqrt", size + epsilon)
         if means is not None:
-            f.store(f.extract(middle, 0) if rows.lanes > 1 else middle, means, item)
+            mean_of = middle + rest
+            f.store(f.extract(mean_of, 0) if rows.lanes > 1 else mean_of, means, item)
         if factors is not None:
             f.store(f.extract(factor, 0) if rows.lanes > 1 else factor, factors, item)
+
+        less = f.select(vmath.isfinite(f, factor), rest * -factor, 0)
 
         def closed(place: RowPlace, now: V) -> V:
             x = ends.later(place)
             if kind in ("l1", "l2", "max"):
                 x = f.select(factor.eq(0), x if kind == "max" else 0, x / factor)
+            elif centred:
+                x = f.fma(x if form.held else x - middle, factor, less)
             else:
-                x = (x - middle if centred and not form.held else x) * factor
+                x = x * factor
             return ends.store(place, x, out)
         rows.sweep(closed)
     rows.each(row)

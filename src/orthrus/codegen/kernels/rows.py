@@ -322,14 +322,21 @@ class Rows:
         """One pass over the row: `step(place, so far)` gives what is carried on, beginning with `start`.
         Returns the row's number in every lane, or where across each row's own; `combine` makes one vector of
         two, a sum where None. Without `start` nothing is carried."""
-        f, form = self.f, self.form
         if start is None:
             self._pass(lambda place, now: _done(step(place, self.none)), [], None)
             return self.none
         (found,) = self._pass(lambda place, now: [step(place, now[0])], [start], combine)
-        if form.across:
-            return found
-        return f.splat(f.reduce(found, combine or _plus), self.lanes)
+        return self._everywhere(found, combine)
+
+    def totals(self, step: Steps, count: int) -> list[V]:
+        """Several sums of one pass over the row, as `sweep` gives one: `step(place, so far)` gives them all.
+        """
+        return [self._everywhere(found, None) for found in self._pass(step, [self.none] * count, None)]
+
+    def _everywhere(self, found: V, combine: Combine | None) -> V:
+        """What lanes carried as the row's number in every lane; where across each lane is a row of its own.
+        """
+        return found if self.form.across else self.f.splat(self.f.reduce(found, combine or _plus), self.lanes)
 
     def _pass(self, step: Steps, start: list[V], combine: Combine | None) -> list[V]:
         f, form, across = self.f, self.form, self.form.across
@@ -339,7 +346,7 @@ class Rows:
                 mask = self.mask if across else self.tail if j == form.held - 1 else None
                 place = RowPlace(self, self.bases, j if across else j * self.lanes, 0, mask)
                 ways[j % UNROLL] = step(place, ways[j % UNROLL])
-            return [_joined([w[0] for w in ways], combine)] if start else []
+            return [_joined([w[k] for w in ways], combine) for k in range(len(start))]
         chunk = _CHUNK * (1 if across else self.lanes)
         carried = [*start, *([f.const(s.ty, 0) for s in start] if combine is None else [])]
 
@@ -362,15 +369,17 @@ class Rows:
     def _gathered(self, parts: list[V], now: Sequence[V], combine: Combine | None) -> list[V]:
         """What is carried from chunk to chunk: sums with the part that rounding took, so that the error does
         not grow with their number."""
-        if not parts:
-            return []
-        part = _joined(parts, combine)
+        count = len(now) if combine is not None else len(now) // 2
+        joined = [_joined(parts[k::count], combine) for k in range(count)]
         if combine is not None:
-            return [combine(part, now[0])]
-        part = part - now[1]
-        total = now[0] + part
-        lost = (total - now[0]) - part
-        return [total, self.f.select((total - total).eq(0), lost, 0)]
+            return [combine(part, so_far) for part, so_far in zip(joined, now, strict=True)]
+        totals, losses = list[V](), list[V]()
+        for part, so_far, lost in zip(joined, now[:count], now[count:], strict=True):
+            more = part - lost
+            total = so_far + more
+            totals.append(total)
+            losses.append(self.f.select((total - total).eq(0), (total - so_far) - more, 0))
+        return totals + losses
 
     def _run(self, step: Steps, bases: Sequence[V], slot: V, begin: V, end: V, start: list[V]) -> list[V]:
         """The vectors from `begin` to `end`, `UNROLL` independent results; `slot`: where the run begins in
