@@ -1,5 +1,5 @@
-"""Products of positive numbers over long sums: errors stay as small as those of short ones, whichever kernel
-adds them up."""
+"""Positive numbers and products of them over long sums: errors stay as small as those of short ones,
+whichever kernel adds them up."""
 
 import numpy as np
 import pytest
@@ -69,3 +69,22 @@ def test_samples_of_regions(samples: int) -> None:
     table = np.maximum(1 - np.abs(at[:, None] - np.arange(samples)), 0)
     truth = (table @ x.astype(np.float64) @ table.T).mean((2, 3), keepdims=True)
     assert error(node, {"x": x, "r": ends, "i": np.zeros(1, np.int64)}, {}, truth) < MOST
+
+
+@pytest.mark.parametrize("channels", (2, 16))
+def test_depthwise_convolutions(channels: int) -> None:
+    """Along rows, whose taps are too many to be written out."""
+    x, w = positive(1, channels, 2 * K), positive(channels, 1, K + 5)
+    truth = [np.correlate(a, b, "valid") for a, b in zip(x[0].astype(np.float64), w[:, 0].astype(np.float64),
+                                                         strict=True)]
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=channels)
+    assert error(node, {"x": x}, {"w": w}, np.array([truth])) < MOST
+
+
+@pytest.mark.parametrize("channels", (1, 16))
+@pytest.mark.parametrize("op", ("AveragePool", "LpPool"))
+def test_windows(op: str, channels: int) -> None:
+    x, of = positive(1, channels, 150, 170), {"kernel_shape": [140, 150], "strides": [4, 5]}
+    every = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (140, 150), (2, 3))[:, :, ::4, ::5]
+    truth = every.mean((-2, -1)) if op == "AveragePool" else np.sqrt((every ** 2).sum((-2, -1)))
+    assert error(helper.make_node(op, ["x"], ["y"], **of), {"x": x}, {}, truth) < MOST

@@ -30,6 +30,9 @@ FARTHEST = 4
 """Distance of two windows of a row up to which vectors of them are picked."""
 _WRITTEN = 8
 """Taps that are written one after the other."""
+_LONG = 16
+"""Taps along the last axis from which on each line has a sum of its own, so that errors of long sums stay
+small."""
 
 
 @template("")
@@ -95,15 +98,20 @@ def pool_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operan
                             for s, v in zip(sums, found, strict=True)]
 
                 def line(p: V, sums: Sequence[V]) -> list[V]:
-                    def some() -> list[V]:
+                    def some(sums: Sequence[V] = sums) -> list[V]:
                         return f.loop(0, across, 1, sums,
                                       lambda t, *now: tap(f.gep(p, t * steps[-1], elem), now))
+
+                    def apart() -> list[V]:
+                        return [a + b for a, b in zip(sums, some([begin] * vectors), strict=True)]
 
                     def whole() -> list[V]:
                         now = list(sums)
                         for t in range(taps):
                             now = tap(f.gep(p, steps[-1] * t, elem) if t else p, now)
                         return now
+                    if taps >= _LONG and kind not in ("max", "place"):
+                        return apart()
                     return f.when(across.eq(taps), whole, some) if 0 < taps <= 4 else some()
 
                 def nest(axis: int, p: V, sums: Sequence[V]) -> list[V]:

@@ -28,6 +28,8 @@ DEPTHWISE_CELLS = (
 
 WRITTEN_OUT, SPAN = 16, 8
 """Taps along rows up to which all are written out, and how many are where there are more."""
+PART = 32
+"""Spans whose sum is added to that of the others, so that errors of long sums stay small."""
 
 
 @template(DEPTHWISE_CELLS)
@@ -85,8 +87,16 @@ def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, hi
                         return (f.gep(here, pixel * xw, elem), f.gep(taps, t * (SPAN * lanes), elem),
                                 first + pixel)
                     now = list(sums)
-                    if spans:
-                        now = f.loop(0, spans, 1, now, lambda t, *s: span(SPAN, *moved(t), s))
+                    def part(begin: V | int, end: V | int, s: Sequence[V]) -> list[V]:
+                        return f.loop(begin, end, 1, s, lambda t, *s: span(SPAN, *moved(t), s))
+
+                    if spans > PART:
+                        zeros = [f.zero(ty)] * pixels
+                        now = f.loop(0, spans, PART, now, lambda t, *total: [
+                            a + b for a, b in zip(total, part(t, f.minimum(t + PART, spans), zeros),
+                                                  strict=True)])
+                    elif spans:
+                        now = part(0, spans, now)
                     if rest:
                         now = span(rest, *(moved(f.i64(spans)) if spans else (here, taps, first)), now)
                     return [f.gep(here, dh * xh, elem), f.gep(taps, kw * lanes, elem), *now]
