@@ -7,6 +7,7 @@ from graphs import info, model
 from onnx import NodeProto, helper
 
 import orthrus as ort
+from orthrus.ops import find
 
 MOST = 1e-6
 """Of the largest result; onnxruntime's errors are 2e-7 to 4e-7, those of 4,096 numbers that are added one
@@ -88,3 +89,21 @@ def test_windows(op: str, channels: int) -> None:
     every = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (140, 150), (2, 3))[:, :, ::4, ::5]
     truth = every.mean((-2, -1)) if op == "AveragePool" else np.sqrt((every ** 2).sum((-2, -1)))
     assert error(helper.make_node(op, ["x"], ["y"], **of), {"x": x}, {}, truth) < MOST
+
+
+@pytest.mark.parametrize("batch", (1, 5))
+@pytest.mark.parametrize("kind", ("RNN", "LSTM", "GRU", "GRU-linear"))
+def test_states(kind: str, batch: int) -> None:
+    """Products of the hidden state, in sums of gates that are small enough for them to tell."""
+    op, hidden = kind[:4].strip("-"), 2048
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[op]
+    linear = {"linear_before_reset": 1} if "-" in kind else {}
+    x, w = positive(1, batch, 8), positive(1, gates * hidden, 8) / np.float32(8)
+    r, h = positive(1, gates * hidden, hidden) / np.float32(hidden), positive(1, batch, hidden)
+    given: dict[str, np.ndarray] = {"x": x, "h": h}
+    node = helper.make_node(op, ["x", "w", "r", "", "", "h"], ["y"], hidden_size=hidden, **linear)
+    definition = find("", op, 21)
+    assert definition is not None
+    wide = [v.astype(np.float64) for v in (x, w, r, h)]
+    (truth, *_) = definition.bind({"hidden_size": hidden, **linear}, 2)(*wide[:3], None, None, wide[3])
+    assert error(node, given, {"w": w, "r": r}, truth) < 5e-7

@@ -27,6 +27,9 @@ from .int8 import products, states
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _STATES = {"RNN": 2, "GRU": 4, "LSTM": 3}
+_PART = 256
+"""Products whose sum is added to that of the others where the hidden size is larger, so that errors of long
+sums stay small."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ class RecurrencePlan:
         gate is 1 less its forget gate; `shifted`: R's bytes lack something."""
         return recurrence(form=CellForm(self.kind, self.phases, self.units, self.height,
                                         self.hidden != self.padded, activations, clip, peephole, lengths,
-                                        coupled, self.coded, shifted))
+                                        coupled, self.coded, shifted, self.hidden > _PART))
 
 
 def plan(machine: Machine, kind: str, hidden: int, batch: int, linear_before_reset: bool = False,
@@ -158,7 +161,7 @@ _CELLS = ("p:ptr p_t:i64 p_n:i64 p_d:i64 r:ptr r_d:i64 y:ptr y_t:i64 y_n:i64 y_d
 class CellForm:
     """What `recurrence` is written for. `tail`: the hidden size does not fill its last block; `clip`: 0 for
     none; `lengths`: each row has its own number of steps; `coupled`, `shifted`: see `RecurrencePlan.spec`;
-    `coded`: R is bytes."""
+    `coded`: R is bytes; `long`: sums are made of several parts."""
 
     kind: str
     phases: tuple[tuple[int, ...], ...]
@@ -172,6 +175,7 @@ class CellForm:
     coupled: bool
     coded: bool = False
     shifted: bool = False
+    long: bool = False
 
 
 @template(_CELLS, together=True)
@@ -331,7 +335,7 @@ class _Item:
             acc = self.states.times(t * form.height, form.height, panel, c.run, numbers, acc)
         else:
             source = f.gep(now if not phase else layer.area(3), base, F32)
-            acc = tile(f, form.height, cols, source, layer.padded, panel, cols * lanes, c.hidden, acc)
+            acc = self._times(source, panel, cols, acc)
         for i in rows:
             for u in range(units):
                 at = base + layer.padded * i + column + u * lanes
@@ -350,6 +354,20 @@ class _Item:
                 place = when[i] * c.y_t + (self.row_of(t) + i) * c.y_n + column + u * lanes
                 shown = h if alive is None else f.select(alive, h, f.zero(layer.floats))
                 _write(f, shown, self.y, place, mask)
+
+    def _times(self, source: V, panel: V, cols: int, acc: list[V]) -> list[V]:
+        """`acc` plus the rows at `source` times a panel of R."""
+        f, layer, height, hidden = self.f, self.layer, self.form.height, self.c.hidden
+        step = cols * layer.lanes
+
+        def part(k: V, *total: V) -> list[V]:
+            rows, columns = f.gep(source, k, F32), f.gep(panel, k * step, F32)
+            made = tile(f, height, cols, rows, layer.padded, columns, step, f.minimum(hidden - k, _PART),
+                        [f.zero(layer.floats)] * len(total))
+            return [a + b for a, b in zip(total, made, strict=True)]
+        if self.form.long:
+            return f.loop(0, hidden, _PART, acc, part)
+        return tile(f, height, cols, source, layer.padded, panel, step, hidden, acc)
 
     # cells
 
