@@ -86,7 +86,8 @@ def Celu(x, *, alpha: float = 1.0):
 def Gelu(x, *, approximate: str = "none"):
     """x times the normal distribution function, exact or by its tanh approximation"""
     if approximate == "tanh":
-        return 0.5 * x * (1 + xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+        # (1 + tanh(y)) / 2 is sigmoid(2 y), of which nothing cancels where x is negative
+        return x * xp.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
     if approximate != "none":
         raise ValueError(f"Gelu's attribute approximate is 'none' or 'tanh', found {approximate!r}")
     return 0.5 * x * (1 + xp.erf(x * math.sqrt(0.5)))
