@@ -1,4 +1,4 @@
-"""Activations keep their digits where results are small, far below zero."""
+"""Activations keep their digits where results are small, far below zero; so do divisions by any power."""
 
 from collections.abc import Callable
 from typing import Any
@@ -57,3 +57,15 @@ def test_activations(name: str, kind: Any) -> None:
     most = 1e-5 if kind is np.float32 else float(of.eps)
     least = float(of.smallest_subnormal)
     assert (np.abs(found(name, x, domain, attrs) - wanted) <= most * np.abs(wanted) + least).all()
+
+
+@pytest.mark.parametrize("beta", (0.3, 0.6, 0.75, 1.0, 2.5))
+@pytest.mark.parametrize("size", (1e-3, 1.0, 1e5))
+def test_powers_of_squares(size: float, beta: float) -> None:
+    """Powers that no roots give: of large and small sums alike."""
+    x = (size * np.random.default_rng(0).random((1, 6, 9, 20)) + size).astype(np.float32)
+    squares = np.pad(x.astype(np.float64) ** 2, ((0, 0), (1, 1), (0, 0), (0, 0)))
+    total = squares[:, :-2] + squares[:, 1:-1] + squares[:, 2:]
+    wanted = x / (2 + 0.5 / 3 * total) ** np.float64(np.float32(beta))
+    y = found("LRN", x, "", {"size": 3, "alpha": 0.5, "beta": beta, "bias": 2.0})
+    np.testing.assert_allclose(y, wanted, 3e-7 * max(1.0, beta))

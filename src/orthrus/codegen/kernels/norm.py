@@ -148,4 +148,4 @@ def _power(f: Body, x: V, beta: float) -> V:
         return root
     if beta == 0.75:
         return root * f.unary("sqrt", root)
-    return vmath.exp(f, vmath.log(f, x) * beta)
+    return vmath.pow(f, x, f.const(x.ty, beta))
