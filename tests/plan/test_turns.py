@@ -185,6 +185,33 @@ def test_a_condition_left_out_at_the_end(carried: int, level: Any) -> None:
         assert rows.tolist() == list(range(turns)) and last == [2.0 ** turns] * carried
 
 
+@pytest.mark.parametrize("dims", [(a, b) for a in ((), (1,), ("k",)) for b in ((), (1,))])
+@pytest.mark.parametrize("most", ["", "m", "three"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_body_that_takes_its_number_as_a_vector(level: Any, most: str, dims: tuple[Any, Any]) -> None:
+    """The number and the condition come in the rank that the body declares, as in onnxruntime; whether they
+    are read by what wants that rank or only passed on."""
+    ranked = {(): "Unsqueeze", (1,): "Squeeze", ("k",): "Squeeze"}
+    nodes = [node("Less", "n two", "less"), node("Reshape", "less lone", "go"),
+             node("Identity", "n", "number"), node("Identity", "c", "true"),
+             node(ranked[dims[0]], "n zero", "other"),
+             node(ranked[dims[1]], "c zero", "flag")]
+    kinds = {"number": INT, "true": B, "other": INT, "flag": B}
+    body = helper.make_graph(nodes, "body", [info("n", INT, list(dims[0])), info("c", B, list(dims[1]))],
+                             [info("go", B, []), *(info(name, kind, None) for name, kind in kinds.items())])
+    tables = {"two": np.array(2), "lone": np.zeros(0, np.int64), "zero": np.array([0]), "three": np.array(3)}
+    given = model([helper.make_node("Loop", [most, ""], [f"all_{name}" for name in kinds], body=body)],
+                  [info("m", INT, [])], [info(f"all_{name}", kind, None) for name, kind in kinds.items()],
+                  tables)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    numbers, trues, others, flags = ort.InferenceSession(given.SerializeToString(), options).run(
+        None, {"m": np.array(3)})
+    for found, wanted, rank in ((numbers, [0, 1, 2], len(dims[0])), (trues, [True] * 3, len(dims[1])),
+                                (others, [0, 1, 2], 1 - len(dims[0])), (flags, [True] * 3, 1 - len(dims[1]))):
+        assert found.shape == (3, 1)[:1 + rank] and found.ravel().tolist() == wanted
+
+
 def test_rows_of_many_chunks(turns: list[int]) -> None:
     """Where the condition may end the turns, rows come a MiB at a time."""
     given = loop([node("Tanh", "a", "t"), node("Identity", "true", "go")], {"a": [3000]},

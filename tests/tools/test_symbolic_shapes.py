@@ -157,6 +157,10 @@ BODY = helper.make_graph(
 del BODY.output[:]
 BODY.output.extend([helper.make_tensor_value_info("on", TensorProto.BOOL, ()), floats("longer", None, None),
                     floats("seen", None, None)])
+COUNTING = helper.make_graph(
+    [NODE("Identity", ["go"], ["on"]), NODE("Identity", ["turn"], ["seen"])], "counting",
+    [longs("turn", 1), helper.make_tensor_value_info("go", TensorProto.BOOL, ())],
+    [helper.make_tensor_value_info("on", TensorProto.BOOL, ()), longs("seen", 1)])
 STEP = helper.make_graph(
     [NODE("Add", ["sum", "item"], ["total"]), NODE("Mul", ["item", "item"], ["square"])], "step",
     [floats("sum", "d"), floats("item", "d")], [floats("total", "d"), floats("square", "d")])
@@ -251,6 +255,10 @@ CASES: dict[str, tuple[onnx.ModelProto, dict[str, Any], dict[str, Any]]] = {
              [floats("x", "n", "d")], ["y", "all"],
              {"nil": np.int64([0]), "one": np.int64([1]), "trips": np.int64(3)}),
         {"x": np.zeros((2, 5), np.float32)}, {"y": ["Loop_1_o0__d0", "d"], "all": [3, 1, "d"]}),
+    "a body that takes its number as a vector": (
+        made([NODE("Loop", ["trips", ""], ["all"], body=COUNTING), NODE("Mul", ["all", "x"], ["y"])],
+             [longs("x", "n")], ["y"], {"trips": np.int64(3)}),
+        {"x": np.zeros(2, np.int64)}, {"all": [3, 1], "y": [3, "n"]}),
     "Scan": (
         made([NODE("Scan", ["start", "x"], ["last", "all"], body=STEP, num_scan_inputs=1)],
              [floats("start", "d"), floats("x", "n", "d")], ["last", "all"]),

@@ -19,6 +19,7 @@ from ..codegen.runtime.cells import JUMP
 from ..errors import InvalidArgument
 from ..errors import NotImplemented as NotImplementedFail
 from ..ir import Graph, Node, TensorType, Value
+from ..ops.infer import lone
 from ..ops.tensor.movement import axis_of
 from .lower import Lowering, Out, listed, lowers
 from .step import KernelStep
@@ -174,7 +175,9 @@ def loop(lo: Lowering, node: Node) -> Any:
         end = int(known.item()) if known is not None else lo.tensor(count)
     number, true = body.inputs[:2]
     made = _Turns(lo, node, body, _initial(node, initial), end if truth is not False else 0, truth)
-    return made.made({number: made.number, true: np.ones((), np.bool_)}, [], [False] * len(made.gathered))[0]
+    dims, cond_dims = (lone(v.type) for v in (number, true))
+    given = {number: made.number.view(dims, (1,) * len(dims)), true: np.ones(cond_dims, np.bool_)}
+    return made.made(given, [], [False] * len(made.gathered))[0]
 
 
 @lowers("Scan")

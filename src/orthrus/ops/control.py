@@ -1,8 +1,8 @@
 """Control flow: bodies arrive as callables, outputs leave as a tuple.
 
-A body takes its inputs by position and returns a list. It carries `output_types` (a Type or None for each
-output), `n_inputs` and `n_outputs`; it checks cancellation and the deadline itself. How often it is called is
-bounded by `Limits.max_loop_trips`, what its scan outputs gather by `Limits.max_tensor_bytes`.
+A body takes its inputs by position and returns a list. It carries `input_types` and `output_types` (a Type or
+None for each), `n_inputs` and `n_outputs`; it checks cancellation and the deadline itself. How often it is
+called is bounded by `Limits.max_loop_trips`, what its scan outputs gather by `Limits.max_tensor_bytes`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..errors import Fail, InvalidArgument
 from ..ir import TensorType
 from ..limits import bounded, charge, current, held
 from .define import op
+from .infer import lone
 from .tensor.movement import axis_of, scalar, zero_of
 
 Body: TypeAlias = Callable[..., list[Any]]
@@ -166,9 +167,7 @@ def Loop(M=None, cond=None, *v_initial, body: Body, n_outputs: int):
     if n_outputs < n:
         raise ValueError(f"Loop has {n_outputs} outputs for {n} carried values")
     scanned = _scan_outputs(body, 1 + n, n_outputs - n)
-    kinds = list(getattr(body, "input_types", None) or ())
-    number_shape, cond_shape = ((1,) if len(getattr(k, "shape", None) or ()) == 1 else () for k in
-                                (*kinds[:2], None, None)[:2])
+    number_shape, cond_shape = map(lone, (*(getattr(body, "input_types", None) or ()), None, None)[:2])
     zero, true = np.zeros(number_shape, np.int64), np.ones(cond_shape, np.bool_)
     trip, most, account, several = 0, current().max_loop_trips, _Account(), _Several(body, 1 + n_outputs)
     while going and (end is None or trip < end):

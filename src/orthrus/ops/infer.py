@@ -252,7 +252,8 @@ def body_inputs(node: Node) -> list[Type | None]:
         return []
     if node.op_type == "Loop":
         carried = [_loose(v.type) if v is not None else None for v in node.inputs[2:]]
-        return [TensorType(ElementType.INT64, ()), TensorType(ElementType.BOOL, ()), *carried]
+        own = [lone(v.type) for v in node.attrs["body"].inputs[:2]] + [(), ()]
+        return [TensorType(ElementType.INT64, own[0]), TensorType(ElementType.BOOL, own[1]), *carried]
     if node.op_type == "SequenceMap":
         kinds = [v.type if v is not None else None for v in node.inputs]
         return [kind.elem if isinstance(kind, SequenceType) else kind for kind in kinds]
@@ -266,6 +267,11 @@ def body_inputs(node: Node) -> list[Type | None]:
         return given + [_loose(v.type) if v is not None else None for v in inputs[states:]]
     axes = node.attrs.get("scan_input_axes") or [0] * scanned
     return given + [_without_axis(v, a) for v, a in zip(inputs[states:], axes, strict=False)]
+
+
+def lone(declared: Type | None) -> tuple[int, ...]:
+    """The shape in which a body is given one element: (1,) where it declares a vector, () elsewhere."""
+    return (1,) if isinstance(declared, TensorType) and len(declared.shape or ()) == 1 else ()
 
 
 def _loose(kind: Type | None) -> Type | None:

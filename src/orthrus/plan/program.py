@@ -376,6 +376,10 @@ class Body:
         return len(self.program.outputs)
 
     @property
+    def input_types(self) -> list[Type | None]:
+        return [v.type for v in self.program.graph.inputs]
+
+    @property
     def output_types(self) -> list[Type | None]:
         return [v.type for v in self.program.graph.outputs]
 

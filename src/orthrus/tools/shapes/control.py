@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...ir import ElementType, Graph, Node, OptionalType, SequenceType, TensorType, Type, Value
+from ...ir import Graph, Node, OptionalType, SequenceType, TensorType, Type, Value
+from ...ops.infer import body_inputs
 from ...shapes.elements import Elements
 from ...shapes.expression import Dim, bounds
 
@@ -77,8 +78,7 @@ def _carry(it: Inference, body: Graph, start: list[Type | None], at: int, skip: 
 def _loop(it: Inference, node: Node, label: str, prefix: str) -> list[Type | None]:
     body: Graph = node.attrs["body"]
     carried = [v.type if v is not None else None for v in node.inputs[2:]]
-    for value, kind in zip(body.inputs, (TensorType(ElementType.INT64, ()), TensorType(ElementType.BOOL, ())),
-                           strict=False):
+    for value, kind in zip(body.inputs[:2], body_inputs(node), strict=False):
         value.type = kind
     _carry(it, body, carried, 2, 1, prefix)
     after = [v.type for v in body.outputs[1:]]
