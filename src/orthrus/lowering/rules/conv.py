@@ -62,7 +62,7 @@ def _with_bias(tree: Expr | None, operands: list[Tensor], bias: Tensor | None,
     if bias is None:
         return tree, operands
     rest = len(shape) - 2
-    spread = bias.view((1, shape[1], *(1,) * rest), (0, bias.strides[0], *(0,) * rest))
+    spread = bias.view((1, shape[1], *(1,) * rest), (0, 1, *(0,) * rest))
     operands = [*operands, spread.expand(shape)]
     total = Expr("add", (_VALUE, Expr.leaf(len(operands), bias.dtype).cast(_F32)), _F32)
     return (total if tree is None else tree.substitute(lambda leaf: leaf if leaf.value else total)), operands
@@ -263,7 +263,8 @@ def _geometry(shape: tuple[int, ...], w: tuple[int, ...], group: int, auto_pad: 
 
 def _parts(lo: Lowering, node: Node, types: Sequence[str] = (_F32,)
            ) -> tuple[Value, np.ndarray | Tensor, Tensor | None] | No:
-    """Input, weights and bias; No where the types, all one of `types`, are not for kernels."""
+    """Input, weights and bias, whose numbers lie one after the other; No where the types, all one of `types`,
+    are not for kernels."""
     x, w, b = (*node.inputs, None)[:3]
     assert x is not None and w is not None
     dtype = lo.dtype(x)
@@ -275,7 +276,7 @@ def _parts(lo: Lowering, node: Node, types: Sequence[str] = (_F32,)
     if b is not None and lo.shape(b) != sums:
         return No("its bias has not a number per channel")
     known = lo.known(w)
-    return x, lo.tensor(w) if known is None else known, None if b is None else lo.tensor(b)
+    return x, lo.tensor(w) if known is None else known, None if b is None else lo.contiguous(lo.tensor(b))
 
 
 @lowers("Conv", "com.microsoft::FusedConv", types=(_F32, _F16))

@@ -1,0 +1,87 @@
+"""However an operand lies that another node made, backwards or every second element, its operator gives what
+it gives for one that is fed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, helper, numpy_helper
+
+import orthrus as ort
+from orthrus.testing.samples import Sample, samples
+
+DRAWN = ("Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike")
+OF_VECTORS = ["*Conv*", "Gemm", "*Norm*", "PRelu", "RNN", "GRU", "LSTM", "*Gelu", "*Linear*"]
+LAYOUTS = ("backwards", "every second")
+
+
+def laid(sample: Sample, layout: str, which: str) -> tuple[ModelProto, dict[str, np.ndarray]]:
+    """The model of a sample with what `which` names computed as a view of what is fed, and the feeds."""
+    model, feeds = sample.model(), dict(sample.feeds)
+    array = feeds[which]
+    entered = next(v for v in model.graph.input if v.name == which)
+    constants = {"one_": np.array(1), "last_": np.array([-1]), "end_": np.array([np.iinfo(np.int64).min])}
+    model.graph.initializer.extend(numpy_helper.from_array(v, n) for n, v in constants.items())
+    for node in model.graph.node:
+        node.input[:] = [f"{n}_viewed" if n == which else n for n in node.input]
+    if layout == "backwards":
+        feeds[which] = array[..., ::-1].copy()
+        view = helper.make_node("Slice", [which, "last_", "end_", "last_", "last_"], [f"{which}_viewed"])
+    else:
+        feeds[which] = np.stack([np.ones_like(array), array], -1)
+        view = helper.make_node("Gather", [which, "one_"], [f"{which}_viewed"], axis=-1)
+        if entered.type.tensor_type.HasField("shape"):
+            entered.type.tensor_type.shape.dim.add().dim_value = 2
+    model.graph.node.insert(0, view)
+    if all(each.domain for each in model.opset_import):
+        model.opset_import.append(helper.make_opsetid("", 21))
+    return model, feeds
+
+
+def close(a: Any, b: Any) -> bool:
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(close, a, b))
+    if not isinstance(a, np.ndarray) or a.dtype.kind not in "fiub":
+        return True
+    rough = {"float16": 1e-2}.get(a.dtype.name, 1e-4)
+    slack = 1 if a.dtype in (np.int8, np.uint8) else rough
+    return a.dtype == b.dtype and a.shape == b.shape and np.allclose(
+        a.astype(np.float64), b.astype(np.float64), rough, slack, equal_nan=True)
+
+
+def faults(chosen: list[Sample]) -> list[str]:
+    found = []
+    for sample in chosen:
+        if sample.op in DRAWN:
+            continue
+        want = ort.InferenceSession(sample.model().SerializeToString()).run(None, sample.feeds)
+        for which, array in sample.feeds.items():
+            if array.ndim == 0 or array.dtype.kind not in "fiub":
+                continue
+            for layout in LAYOUTS:
+                model, feeds = laid(sample, layout, which)
+                got = ort.InferenceSession(model.SerializeToString()).run(None, feeds)
+                if not close(want, got):
+                    found.append(f"{sample}: {which} {layout}")
+    return found
+
+
+def one_each(patterns: list[str]) -> list[Sample]:
+    """Of each operator the first sample that has the most inputs."""
+    best = dict[str, Sample]()
+    for sample in samples(patterns, ["float"]):
+        if sample.kind not in best or len(sample.feeds) > len(best[sample.kind].feeds):
+            best[sample.kind] = sample
+    return list(best.values())
+
+
+def test_operators_of_vectors() -> None:
+    assert not faults(one_each(OF_VECTORS))
+
+
+@pytest.mark.parametrize("step", [pytest.param(23, marks=pytest.mark.slow),
+                                  pytest.param(1, marks=pytest.mark.thorough)])
+def test_every_sample(step: int) -> None:
+    assert not faults(list(samples())[::step])
