@@ -90,3 +90,26 @@ def test_numbers_that_are_results_too_go_the_ordinary_way() -> None:
     for _ in range(3):
         text, number, score = made.run(None, {"x": np.array([1, -0.5], np.float32)})
         assert (text.tolist(), number.tolist(), score.tolist()) == (["", "no"], [2, -1], [2, -1])
+
+
+@pytest.mark.parametrize("level", (0, 99))
+@pytest.mark.parametrize("maker", (
+    helper.make_node("RandomNormal", [], ["made"], shape=[1, 4], seed=1.0),
+    helper.make_node("Constant", [], ["made"], value_floats=[1.0, 2.0]),
+    helper.make_node("Add", ["labels", "labels"], ["made"]),
+    helper.make_node("Gather", ["labels", "picks"], ["made"]),
+    helper.make_node("NonZero", ["sum"], ["made"]),
+    helper.make_node("CDist", ["sum", "labels"], ["made"], domain="com.microsoft"),
+), ids=lambda each: each.op_type)
+def test_steps_behind_the_first_that_pick_no_text(maker: onnx.NodeProto, level: int) -> None:
+    nodes = [helper.make_node("Add", ["x", "x"], ["sum"]), maker,
+             helper.make_node("Shape", ["made"], ["dims"]), helper.make_node("Size", ["dims"], ["rank"]),
+             helper.make_node("CastLike", ["rank", "x"], ["like"]),
+             helper.make_node("Add", ["sum", "like"], ["y"])]
+    given = {"labels": np.eye(2, dtype=np.float32), "picks": np.array([1])}
+    proto = model(nodes, [info("x", shape=("n", 2))], [info("y", shape=("n", 2))], given,
+                  domains={"com.microsoft": 1})
+    made, x = engine(proto, level=level), np.float32([[1, 2], [3, 4]])
+    rank = 1 if maker.op_type == "Constant" else 2
+    for _ in range(3):
+        np.testing.assert_array_equal(made.run(None, {"x": x})[0], x + x + rank)

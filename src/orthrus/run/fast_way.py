@@ -97,12 +97,13 @@ def _picked(program: Program) -> dict[int, Picked] | None:
     constants = program.constants
     for call in program.calls[1:]:
         node = call.node
-        texts = program.template[call.reads[0]] if call.reads[0] in constants else None
-        if (len(call.part.nodes) != 1 or (node.domain, node.op_type) != ("", "Gather") or not call.kernel.own
-                or type(texts) is not np.ndarray or texts.dtype != object or texts.ndim != 1
-                or call.reads[1] in found):
+        if len(call.part.nodes) != 1 or (node.domain, node.op_type) != ("", "Gather") or not call.kernel.own:
             return None
-        found[call.reads[1]] = call.writes[0], texts
+        table, numbers = call.reads
+        texts = program.template[table] if table in constants else None
+        if (type(texts) is not np.ndarray or texts.dtype != object or texts.ndim != 1 or numbers in found):
+            return None
+        found[numbers] = call.writes[0], texts
     return found
 
 
