@@ -405,6 +405,9 @@ def test_sparse_initializers_are_made_dense() -> None:
     for indices in ([1, 5], [[0, 1], [1, 2]]):
         const = loaded(sparse_model([7.0, 8.0], indices, [2, 3])).initializers["w"].const
         np.testing.assert_array_equal(const, [[0, 7, 0], [0, 0, 8]])
+    for indices in ([5, 1, 3], [[1, 2], [0, 1], [1, 0]]):
+        const = loaded(sparse_model([7.0, 8.0, 9.0], indices, [2, 3])).initializers["w"].const
+        np.testing.assert_array_equal(const, [[0, 8, 0], [9, 0, 7]])
 
 
 @pytest.mark.parametrize(
@@ -412,8 +415,8 @@ def test_sparse_initializers_are_made_dense() -> None:
     [
         ([1, 6], [2, 3]),
         ([-1, 2], [2, 3]),
-        ([5, 1], [2, 3]),
         ([1, 1], [2, 3]),
+        ([[1, 2], [1, 2]], [2, 3]),
         ([[0, 1], [2, 0]], [2, 3]),
         ([[0, 1, 0], [1, 2, 0]], [2, 3]),
         ([1], [2, 3]),

@@ -210,8 +210,8 @@ def unpack(packed: np.ndarray, element: ElementType, count: int) -> np.ndarray:
 
 def to_sparse(sparse: Any, payload: Resolve, external: Callable[[Any, ElementType, tuple[int, ...]], Any],
               what: str = "") -> SparseArray:
-    """A SparseTensorProto in coordinate form. Raises Fail for indices out of range, repeated, or of the
-    wrong shape."""
+    """A SparseTensorProto in coordinate form, its indices in ascending order whatever theirs is in the file.
+    Raises Fail for indices out of range, repeated, or of the wrong shape."""
     what = what or f"sparse initializer '{sparse.values.name}'"
     values = to_array(sparse.values, payload, external, f"values of {what}")
     element = element_type(sparse.values.data_type, what)
@@ -252,7 +252,12 @@ def to_sparse(sparse: Any, payload: Resolve, external: Callable[[Any, ElementTyp
         raise Fail(f"{what}: sparse indices have the wrong shape", found=list(indices.shape),
                    expected=f"[{len(values)}] or [{len(values)}, {len(dims)}]")
     if linear.size > 1 and not (np.diff(linear) > 0).all():
-        raise Fail(f"{what}: sparse indices are not in ascending order without repeats")
+        order = np.argsort(linear, kind="stable")
+        linear, coordinates, values = linear[order], coordinates[order], values[order]
+        repeats = np.flatnonzero(np.diff(linear) == 0)
+        if repeats.size:
+            raise Fail(f"{what}: a sparse index is repeated", found=coordinates[repeats[0]].tolist(),
+                       expected="each index once", cure="add up or drop the values of repeated indices")
     return SparseArray(values, np.ascontiguousarray(coordinates, np.int64), dims, indices.ndim == 1)
 
 
