@@ -18,19 +18,9 @@ import orthrus
 RECORD = json.loads((Path(__file__).parent / "data" / "ort_api_names.json").read_text(encoding="utf-8"))
 MODULES: dict[str, dict[str, Any]] = RECORD["modules"]
 
-NOT_OURS: dict[str,
-               str] = {"capi.onnxruntime_pybind11_state.pack_fp4_weights_for_cuda_moe_gemm": "packs weights "
-                       "for onnxruntime's CUDA kernels",
-                       "capi.onnxruntime_pybind11_state.quantize_matmul_2bits": "belongs to the quantization "
-                       "tools", "capi.onnxruntime_pybind11_state.quantize_matmul_4bits": "belongs to the "
-                       "quantization tools",
-                       "capi.onnxruntime_pybind11_state.quantize_matmul_8bits": "belongs to the quantization "
-                       "tools", "capi.onnxruntime_pybind11_state.quantize_matmul_bnb4": "belongs to the "
-                       "quantization tools",
-                       "capi.onnxruntime_pybind11_state.quantize_qdq_matmul_2bits": "belongs to the "
-                       "quantization tools",
-                       "capi.onnxruntime_pybind11_state.quantize_qdq_matmul_4bits": "belongs to the "
-                       "quantization tools",}
+NOT_OURS: dict[str, str] = {
+    "capi.onnxruntime_pybind11_state.pack_fp4_weights_for_cuda_moe_gemm": "for onnxruntime's CUDA kernels",
+}
 """Names that are left out, with the reason."""
 IMPORTED = {"Any", "Callable", "Sequence", "IntEnum", "annotations", "collections", "np", "os", "typing",
             "warnings", "weakref", "linecache", "platform"}

@@ -116,6 +116,89 @@ def test_codes_scales_and_zero_points_are_onnxruntimes(bits: int, symmetric: boo
                                           fields(zeros.reshape(columns, -1), bits)[:, :blocks])
 
 
+BUFFERS = [("quantize_matmul_2bits", 2, (70, 3, 16)), ("quantize_matmul_4bits", 4, (70, 3, 16)),
+           ("quantize_matmul_8bits", 8, (40, 4, 32)), ("quantize_qdq_matmul_4bits", 4, (70, 3, 16)),
+           ("quantize_qdq_matmul_4bits", 4, (64, 8, 32))]
+
+
+def buffers(name: str, bits: int, shape: tuple[int, int, int], kind: type) -> list[np.ndarray]:
+    """Arrays for codes, scales and zero points, as the callers of onnxruntime's functions make them."""
+    rows, columns, size = shape
+    blocks = -(-rows // size)
+    if "qdq" in name:
+        return [np.zeros(-(-rows * columns * bits // 8), np.uint8), np.zeros((blocks, columns), kind),
+                np.zeros(-(-blocks * columns * bits // 8), np.uint8)]
+    return [np.zeros((columns, blocks, size * bits // 8), np.uint8), np.zeros(columns * blocks, kind),
+            np.zeros(columns * -(-blocks * bits // 8), np.uint8)]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize(("name", "bits", "shape"), BUFFERS)
+def test_arrays_of_callers_are_filled_as_onnxruntimes(name: str, bits: int, shape: tuple[int, int, int],
+                                                      symmetric: bool, kind: type) -> None:
+    """Programs call the compiled module's functions themselves, with arrays of their own."""
+    pytest.importorskip("onnxruntime")
+    rows, columns, size = shape
+    weight = RNG(3).standard_normal((rows, columns)).astype(kind)
+    filled = []
+    for package in ("onnxruntime", "orthrus"):
+        call = getattr(importlib.import_module(f"{package}.capi._pybind_state"), name)
+        packed, scales, zeros = buffers(name, bits, shape, kind)
+        answer = call(packed, weight, scales, zeros, size, columns, rows, symmetric)
+        assert answer == (symmetric if "qdq" in name else None)
+        blocks = -(-rows // size)
+        each = (1, rows * columns, blocks * columns) if "qdq" in name else (columns, rows, blocks)
+        filled.append((fields(packed.reshape(each[0], -1), bits)[:, :each[1]], scales,
+                       fields(zeros.reshape(each[0], -1), bits)[:, :each[2]]))
+    for other, mine in zip(*filled, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+@pytest.mark.parametrize("quant_type", [0, 1])
+def test_arrays_of_callers_take_floats_of_four_bits(quant_type: int, kind: type) -> None:
+    pytest.importorskip("onnxruntime")
+    transposed = RNG(3).standard_normal((3, 20)).astype(kind)
+    filled = []
+    for package in ("onnxruntime", "orthrus"):
+        native = importlib.import_module(f"{package}.capi._pybind_state")
+        filled.append((np.zeros(30, np.uint8), np.zeros(4, kind)))
+        native.quantize_matmul_bnb4(filled[-1][0], transposed, filled[-1][1], 16, quant_type, 3, 20)
+    for other, mine in zip(*filled, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_codes_of_two_bits_for_dequantize_linear() -> None:
+    """onnxruntime's own are those of 4 bits in half of the room, and write behind it."""
+    native = importlib.import_module("orthrus.capi._pybind_state")
+    weight = drawn(32, 5)
+    for symmetric in (True, False):
+        packed, scales, zeros = buffers("qdq", 2, (32, 5, 16), np.float32)
+        signed = native.quantize_qdq_matmul_2bits(packed, weight, scales, zeros, 16, 5, 32, symmetric)
+        assert signed is symmetric
+        made = quantized(weight, 2, 16, symmetric)
+        signs = 2 if symmetric else 0
+        np.testing.assert_array_equal(fields(packed[None], 2)[0, :160] ^ signs, made.codes.reshape(-1))
+        np.testing.assert_array_equal(scales, made.scales)
+
+
+@pytest.mark.parametrize(("place", "given"), [
+    (0, np.zeros((3, 2, 8), np.int8)), (0, np.zeros((3, 1, 8), np.uint8)), (0, [0] * 48),
+    (0, np.zeros((6, 2, 8), np.uint8)[::2]), (1, np.ones((20, 4), np.float32)),
+    (1, np.full((20, 3), np.nan, np.float32)), (2, np.zeros(5, np.float32)), (2, np.zeros(6)),
+    (3, np.zeros(2, np.uint8)), (4, 17), (5, 0), (6, 21)])
+def test_arrays_that_do_not_fit_are_refused(place: int, given: Any) -> None:
+    """Whatever is wrong is named, and none of the arrays has been written to."""
+    native = importlib.import_module("orthrus.capi._pybind_state")
+    arguments: list[Any] = [np.zeros((3, 2, 8), np.uint8), np.ones((20, 3), np.float32),
+                            np.zeros(6, np.float32), np.zeros(3, np.uint8), 16, 3, 20, False]
+    arguments[place] = given
+    with pytest.raises(InvalidArgument):
+        native.quantize_matmul_4bits(*arguments)
+    assert not any(np.any(arguments[at]) for at in (0, 2, 3))
+
+
 @pytest.fixture(scope="module")
 def theirs() -> Any:
     """onnxruntime's module; what it saves models with is not needed for its arithmetic."""

@@ -4,6 +4,7 @@ classes."""
 from __future__ import annotations
 
 import types as _types
+from typing import TYPE_CHECKING
 
 from ..api import registry as _registry
 from ..api.adapter import CoreAdapter as AdapterFormat
@@ -92,7 +93,19 @@ from ..errors import (
     NotImplemented,
     RuntimeException,
 )
+from ..later import later as _later
 
+if TYPE_CHECKING:
+    from ..quantization.weights.arrays import quantize_matmul_2bits as quantize_matmul_2bits
+    from ..quantization.weights.arrays import quantize_matmul_4bits as quantize_matmul_4bits
+    from ..quantization.weights.arrays import quantize_matmul_8bits as quantize_matmul_8bits
+    from ..quantization.weights.arrays import quantize_matmul_bnb4 as quantize_matmul_bnb4
+    from ..quantization.weights.arrays import quantize_qdq_matmul_2bits as quantize_qdq_matmul_2bits
+    from ..quantization.weights.arrays import quantize_qdq_matmul_4bits as quantize_qdq_matmul_4bits
+
+__getattr__ = _later(__name__, {"..quantization.weights.arrays": (
+    "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits", "quantize_matmul_bnb4",
+    "quantize_qdq_matmul_2bits", "quantize_qdq_matmul_4bits")})
 kNextPowerOfTwo = ArenaExtendStrategy.kNextPowerOfTwo
 kSameAsRequested = ArenaExtendStrategy.kSameAsRequested
 

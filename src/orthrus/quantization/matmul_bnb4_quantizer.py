@@ -23,20 +23,12 @@ from .quant_utils import ms_domain, onnx_domain
 from .refused import InvalidValue
 from .weights.blockwise import BLOCK_SIZES, FLOATS
 from .weights.command import written
+from .weights.float4 import in_float4
 from .weights.nodes import QUANTIZED, add_tensor, each_node, float_tensor, matrix, rewrite
 
 __all__ = ["MatMulBnb4Quantizer", "main", "parse_args"]
 
 logger = logging.getLogger(__name__)
-_PIECE = 1 << 17
-_FP4 = (0.0026041700039058924, 0.0859375, 0.2083333283662796, 0.2916666567325592, 0.4166666865348816,
-        0.5833330154418945, 0.8333333134651184)
-_FP4_CODES = np.array([0, 1, 6, 7, 4, 5, 2, 3], np.uint8)
-_NF4 = (-0.8480964303016663, -0.6106328964233398, -0.4599952697753906, -0.33967941999435425,
-        -0.23460739850997925, -0.13791173696517944, -0.045525018125772476, 0.03979014977812767,
-        0.1202552542090416, 0.2035212516784668, 0.2920137643814087, 0.3893125355243683, 0.5016633868217468,
-        0.6427869200706482, 0.8614783883094788)
-"""The values above which the next code is the nearer one; FP4's are magnitudes, whose codes follow."""
 
 
 class MatMulBnb4Quantizer:
@@ -70,27 +62,7 @@ class MatMulBnb4Quantizer:
         if weight.ndim != 2 or weight.dtype.name not in FLOATS.values():
             raise InvalidValue("no weight of a MatMul", found=f"{weight.dtype.name} {weight.shape}",
                                expected="a matrix of float, float16 or bfloat16")
-        flat = weight.T.reshape(-1)
-        blocks = -(-flat.size // self.block_size)
-        scales = np.empty(blocks, weight.dtype)
-        codes = np.tile(self._codes(np.zeros(1, np.float32)), flat.size + flat.size % 2)
-        step = max(1, _PIECE // self.block_size)
-        for first in range(0, blocks, step):
-            held = slice(first * self.block_size, (first + step) * self.block_size)
-            piece = flat[held].astype(np.float32)
-            values = np.pad(piece, (0, -piece.size % self.block_size)).reshape(-1, self.block_size)
-            largest = np.abs(values).max(1, keepdims=True)
-            scales[first:first + step] = largest[:, 0]
-            factor = np.divide(np.float32(1), largest, out=np.zeros_like(largest), where=largest > 0)
-            codes[held.start:held.start + piece.size] = (
-                self._codes(values * factor).reshape(-1)[:piece.size])
-        return codes[::2] << np.uint8(4) | codes[1::2], scales
-
-    def _codes(self, values: np.ndarray) -> np.ndarray:
-        """The nearest codes of values from -1 to 1."""
-        if self.quant_type == self.FP4:
-            return _FP4_CODES[_above(np.abs(values), _FP4)] | (values < 0).view(np.uint8) << np.uint8(3)
-        return _above(values, _NF4)
+        return in_float4(weight.T.reshape(-1), self.block_size, nf4=self.quant_type == self.NF4)
 
     def process(self) -> None:
         """Quantize `model` in place. Raises: InvalidValue for weights that cannot be quantized, and for a
@@ -122,14 +94,6 @@ class MatMulBnb4Quantizer:
         return [onnx.helper.make_node("MatMulBnb4", inputs, [node.output[0]],
                                       node.name and f"{node.name}_Bnb4", domain=ms_domain, K=rows, N=columns,
                                       block_size=self.block_size, quant_type=self.quant_type)]
-
-
-def _above(values: np.ndarray, limits: Sequence[float]) -> np.ndarray:
-    """How many of the limits each value is above."""
-    count = np.zeros(values.shape, np.uint8)
-    for limit in limits:
-        count += values > np.float32(limit)
-    return count
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:

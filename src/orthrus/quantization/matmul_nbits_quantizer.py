@@ -30,6 +30,10 @@ from .quant_utils import (
     update_opset_version,
 )
 from .refused import InvalidValue, Unsupported
+from .weights.arrays import quantize_matmul_2bits as quantize_matmul_2bits
+from .weights.arrays import quantize_matmul_4bits as quantize_matmul_4bits
+from .weights.arrays import quantize_matmul_8bits as quantize_matmul_8bits
+from .weights.arrays import quantize_qdq_matmul_4bits as quantize_qdq_matmul_4bits
 from .weights.blockwise import (
     BITS,
     Blockwise,
