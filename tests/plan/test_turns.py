@@ -212,6 +212,23 @@ def test_a_body_that_takes_its_number_as_a_vector(level: Any, most: str, dims: t
         assert found.shape == (3, 1)[:1 + rank] and found.ravel().tolist() == wanted
 
 
+@pytest.mark.parametrize("declared", [None, [], [1], [2, 3]])
+def test_carried_elements_change_their_shape(declared: list[int] | None) -> None:
+    """What a body declares of the shapes of a sequence's elements says nothing about the last one: converters
+    declare scalars where they know none."""
+    carried = [helper.make_tensor_sequence_value_info(name, F, declared) for name in ("s", "t")]
+    nodes = [node("Identity", "true", "again"), node("SequenceInsert", "s x", "t")]
+    body = helper.make_graph(nodes, "turn", [info("number", INT, []), info("true", B, []), carried[0]],
+                             [info("again", B, []), carried[1]])
+    made = model([helper.make_node("SequenceEmpty", [], ["s_0"]),
+                  helper.make_node("Loop", ["n", "", "s_0"], ["s_n"], body=body),
+                  node("ConcatFromSequence", "s_n", "y", axis=1)],
+                 [info("n", INT, []), info("x", F, ["a", "b"])], [info("y", F, None)])
+    x = np.arange(4, dtype=np.float32).reshape(2, 2)
+    [y] = ort.InferenceSession(made.SerializeToString()).run(None, {"n": np.array(3), "x": x})
+    np.testing.assert_array_equal(y, np.concatenate([x] * 3, 1), strict=True)
+
+
 def test_rows_of_many_chunks(turns: list[int]) -> None:
     """Where the condition may end the turns, rows come a MiB at a time."""
     given = loop([node("Tanh", "a", "t"), node("Identity", "true", "go")], {"a": [3000]},

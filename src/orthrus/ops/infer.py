@@ -275,8 +275,11 @@ def lone(declared: Type | None) -> tuple[int, ...]:
 
 
 def _loose(kind: Type | None) -> Type | None:
-    """A loop-carried value keeps its element type and rank at most; its
-    dimensions may change from turn to turn."""
+    """A loop-carried value keeps its element type; its shape, and those of a sequence's elements, may change
+    from turn to turn."""
+    if isinstance(kind, SequenceType | OptionalType):
+        inside = _loose(kind.elem)
+        return kind if inside is None else type(kind)(inside)
     return TensorType(kind.elem, None) if isinstance(kind, TensorType) else kind
 
 
