@@ -268,6 +268,19 @@ def test_sizes_that_are_told_come_out(kind: str) -> None:
                                    str(sample), shapes, type_)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64"])
+def test_elements_that_are_followed_have_their_type(dtype: str) -> None:
+    """What is known of a size that was cast is told in the type it was cast to."""
+    zero, one = (Value(name, TensorType(element_of(dtype), ()), const=np.array(n, dtype))
+                 for name, n in (("zero", 0), ("one", 1)))
+    size = Value("size", TensorType(element_of(dtype), ()))
+    size.content = (8,)
+    node = Node("Range", "", 11, find("", "Range", 11), [zero, size, one], {})
+    node.outputs = [Value("y")]
+    for types in (infer.infer_node, infer._by_schema):
+        assert types(node, node.inputs, {"": 13}) == [TensorType(element_of(dtype), (8,))]
+
+
 def test_a_dimension_that_may_be_1_is_not_taken_for_another() -> None:
     x = tensor((1, "N", 1))
     node = Node("Squeeze", "", 13, find("", "Squeeze", 13), [x], {})

@@ -130,8 +130,10 @@ def _by_schema(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
         if (value.const is not None and isinstance(value.const, np.ndarray)
                 and value.const.size <= _DATA_LIMIT and value.const.dtype.kind in "iuf"):
             data[name] = tensor_proto(value.const)
-        elif value.content is not None and all(isinstance(d, int) for d in value.content):
-            data[name] = tensor_proto(np.array(value.content, np.int64).reshape(shape_of(value)))
+        elif (value.content is not None and all(isinstance(d, int) for d in value.content)
+              and isinstance(value.type, TensorType) and value.type.elem is not None):
+            told = np.array(value.content, np.int64).astype(value.type.elem.numpy)
+            data[name] = tensor_proto(told.reshape(shape_of(value)))
     proto.output.extend(f"o{i}" if v is not None else "" for i, v in enumerate(node.outputs))
     for key, attr in node.attrs.items():
         proto.attribute.append(attribute_proto(key, attr))
