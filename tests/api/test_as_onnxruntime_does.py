@@ -389,6 +389,27 @@ def test_bound_memory_fits_what_an_output_is_declared(shape: tuple[int, ...]) ->
             it.run_with_iobinding(binding)
 
 
+@pytest.mark.parametrize("sizes", [{}, {"N": 4}, {"N": 4, "M": 4}])
+def test_outputs_keep_the_names_of_their_sizes(sizes: dict[str, int]) -> None:
+    """Where the model gives a size another name than follows from its inputs, programs look for that name."""
+    peer = pytest.importorskip("onnxruntime")
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Concat", ["x", "z"], ["w"], axis=0),
+             helper.make_node("Add", ["x", "z"], ["v"])]
+    given = [VALUE("x", TensorProto.FLOAT, ["N", 3]), VALUE("z", TensorProto.FLOAT, ["M", 3])]
+    made = [VALUE(name, TensorProto.FLOAT, dims) for name, dims in (("y", ["A", "B"]), ("w", ["C", "D"]),
+                                                                    ("v", ["A", None]), ("x", ["N", 3]))]
+    model = helper.make_model(helper.make_graph(nodes, "g", given, made), ir_version=10,
+                              opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    shapes = []
+    for runtime in (ort, peer):
+        options = runtime.SessionOptions()
+        for name, size in sizes.items():
+            options.add_free_dimension_override_by_name(name, size)
+        it = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        shapes.append([each.shape for each in it.get_outputs()])
+    assert shapes[0] == shapes[1]
+
+
 def test_an_optional_input_may_be_left_out() -> None:
     kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
     yes = helper.make_graph([helper.make_node("OptionalGetElement", ["o"], ["a"])], "yes", [],

@@ -486,12 +486,13 @@ class CoreSession:
         return 0
 
 
-def _promised(value: Value, sizes: Mapping[int, int]) -> Value:
+def _promised(value: Value, sizes: Mapping[int, int | str]) -> Value:
     from ..ir import TensorType, Value
 
     if not sizes or not isinstance(value.type, TensorType) or value.type.shape is None:
         return value
-    shape = tuple(sizes.get(axis, size) for axis, size in enumerate(value.type.shape))
+    shape = tuple(size if isinstance(size, int) and isinstance(promised, str) else promised
+                  for axis, size in enumerate(value.type.shape) for promised in [sizes.get(axis, size)])
     return Value(value.name, TensorType(value.type.elem, shape))
 
 

@@ -190,7 +190,8 @@ def _unuse(value: Value | None, node: Node) -> None:
 class ModelInfo:
     """What a model says of itself beside its graph. `denotations`: what an input's dimensions stand for, such
     as DATA_BATCH, by input name and axis. `external`: the files that some of its tensors lie in, as it names
-    them. `sizes`: the sizes that outputs are declared with where nothing else settles them, by name and axis.
+    them. `sizes`: the sizes, or their names, that outputs are declared with where nothing else settles them,
+    by name and axis.
     """
 
     ir_version: int = 0
@@ -206,7 +207,7 @@ class ModelInfo:
     denotations: dict[str, dict[int, str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     external: tuple[str, ...] = ()
-    sizes: dict[str, dict[int, int]] = field(default_factory=dict)
+    sizes: dict[str, dict[int, int | str]] = field(default_factory=dict)
 
 
 class Graph:

@@ -147,14 +147,14 @@ def types(graph: Graph, declared: dict[Value, Type], strict: bool = False) -> No
             graph.info.sizes[value.name] = sizes
 
 
-def _promised(found: Type | None, kind: Type | None) -> dict[int, int]:
-    """The sizes of `kind`, by axis, of which `found` knows no number."""
+def _promised(found: Type | None, kind: Type | None) -> dict[int, int | str]:
+    """The sizes and names of `kind`, by axis, of which `found` knows no number."""
     if not isinstance(found, TensorType) or not isinstance(kind, TensorType):
         return {}
     if found.shape is None or kind.shape is None or len(found.shape) != len(kind.shape):
         return {}
     return {axis: b for axis, (a, b) in enumerate(zip(found.shape, kind.shape, strict=True))
-            if isinstance(b, int) and not isinstance(a, int)}
+            if isinstance(b, int | str) and not isinstance(a, int) and a != b}
 
 
 _CARRIED: dict[str, Callable[[Node], int]] = {
