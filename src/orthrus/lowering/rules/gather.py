@@ -47,6 +47,12 @@ def _dense(out: Tensor) -> bool:
     return lying(out) == out.strides
 
 
+def from_front(lo: Lowering, indices: Tensor) -> Tensor:
+    """int64 indices that never count from behind: below 0 they are out of range."""
+    held = lo.contiguous(indices)
+    return Tensor("uint64", held.shape, held.strides, held.buffer, held.offset)
+
+
 @varied
 def gathered(lo: Lowering, x: Tensor, indices: Tensor, out: Tensor, before: int, tuples: int, parts: int,
               batch: bool) -> None:

@@ -22,7 +22,6 @@ from .tree_ensemble import close_scores
 
 TYPES = ("float32", "int32", "int64")
 ML = "ai.onnx.ml::"
-_BEYOND = 1 << 62
 _LOWERED = tuple(name for name in TRANSFORMS if name != "PROBIT")
 
 
@@ -122,12 +121,9 @@ def extract(lo: Lowering, node: Node) -> Pending | No:
         return No("empty or a scalar")
     if x.rank == 1:
         x = x.view((1, *x.shape), (0, *x.strides))
-    from .gather import gathered, placed
+    from .gather import from_front, gathered, placed
 
     def write(lo: Lowering, out: Tensor) -> None:
-        leaf = Expr.leaf(0, given.dtype).cast("int64")
-        below = Expr("lt", (leaf, Expr.const(0, "int64")), "bool")
-        indices = lo.new(given.shape, "int64")
-        store(lo, indices, Expr("where", (below, Expr.const(_BEYOND, "int64"), leaf), "int64"), [given])
-        gathered(lo, x, indices.view((given.size,), (1,)), out, x.rank - 1, 1, 1, False)
+        indices = from_front(lo, given).view((given.size,), (1,))
+        gathered(lo, x, indices, out, x.rank - 1, 1, 1, False)
     return placed((*x.shape[:-1], given.size), x.dtype, write)

@@ -17,7 +17,7 @@ from ...ops.nn.geometry import taps, window
 from ...ops.tensor.index import WRITE_MODES
 from ..lower import BOTH, Lazy, Lowering, Pending, lowers
 from ..tensor import Tensor, c_strides
-from .gather import INDICES, TYPES, gathered, placed, put, scattered
+from .gather import INDICES, TYPES, from_front, gathered, placed, put, scattered
 from .rows import lying
 
 LONG = "int64"
@@ -135,8 +135,7 @@ def unpooled(lo: Lowering, node: Node) -> Pending | No:
         flat = out.view((count,), (1,)) if whole else lo.new((count,), x.dtype)
         zero = Expr.const(0, "int32").cast(x.dtype)
         lo.store(flat, zero, [])
-        held = lo.contiguous(indices)
-        places = Tensor("uint64", (x.size, 1), (1, 1), held.buffer, held.offset)  # none counts from behind
+        places = from_front(lo, indices).view((x.size, 1), (1, 1))
         scattered(lo, flat, places, lo.contiguous(x).view((x.size,), (1,)), 1, "none")
         if whole:
             return
