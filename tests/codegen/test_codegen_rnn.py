@@ -64,7 +64,7 @@ def expected(kind: str, values: list[np.ndarray | None], attrs: dict[str, Any]) 
 
 def run(kind: str, values: list[np.ndarray | None], direction: str, lbr: bool, activations: tuple,
         clip: float, coupled: bool, machine: Machine, splits: tuple[int, ...] = ()) -> tuple[np.ndarray, ...]:
-    """The kernel by itself, layout 0; X is projected by numpy."""
+    """The kernel by itself, layout 0; numpy projects X, and has sequences without a step begin with zeros."""
     x, w, r, b, lens, h0, c0, peephole = values
     assert x is not None and w is not None and r is not None
     (steps, batch, _), directions, hidden, gates = x.shape, len(w), r.shape[2], rnn.GATES[kind]
@@ -83,7 +83,8 @@ def run(kind: str, values: list[np.ndarray | None], direction: str, lbr: bool, a
     y = native.guarded(np.full((steps, directions, batch, hidden), np.nan, np.float32))
     state = np.zeros((directions, batch, hidden), np.float32)
     last = [native.guarded(state * np.nan) for _ in range(2)]
-    starts = [native.guarded(state if s is None else s) for s in (h0, c0)]
+    some = np.ones((batch, 1), np.float32) if lens is None else (lens[:, None] > 0).astype(np.float32)
+    starts = [native.guarded(state if s is None else s * some) for s in (h0, c0)]
     step = (directions * plan.columns, batch * directions * plan.columns)
     cells: list[Any] = [projected, step[1], step[0], plan.columns, packed, packed[0].size, y,
                         directions * batch * hidden, hidden, batch * hidden]

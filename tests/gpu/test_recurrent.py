@@ -36,7 +36,7 @@ def layer(kind: str, hidden: int, more: str = "B", directions: int = 1, steps: i
         return (RNG.standard_normal(shape) / 2).astype(numpy_type(dtype))
     state = (batch, directions, hidden) if layout else (directions, batch, hidden)
     optional = {"B": of(directions, 2 * gates * hidden),
-                "L": RNG.integers(0, steps + 1, batch).astype(np.int32),
+                "L": np.concatenate([[0], RNG.integers(0, steps + 1, batch - 1)]).astype(np.int32),
                 "H": of(*state), "C": of(*state), "P": of(directions, 3 * hidden)}
     inputs = {"X": of(batch, steps, 5) if layout else of(steps, batch, 5),
               "W": of(directions, gates * hidden, 5),

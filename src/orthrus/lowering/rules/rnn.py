@@ -156,7 +156,7 @@ class Layer:
             if start.strides[2] != 1 and hidden > 1:
                 start = lo.contiguous(start)
             if v is not None and self.lengths is not None:
-                start = self.begun(lo, start)
+                start = self._begun(lo, start)
             turned = layout and v is not None
             last = lo.new((batch, directions, hidden) if layout else (directions, batch, hidden), F)
             lasts.append(last)
@@ -174,16 +174,20 @@ class Layer:
             lo.step(spec, [*cells, first, backward, *numbers], count * plan.items, 1, plan.scratch)
         return (y, *lasts) if self.kind == "LSTM" else (y, lasts[0])
 
-    def begun(self, lo: Lowering, start: Tensor) -> Tensor:
-        """The states before the first step, zero for sequences without one: those are their last states."""
+    def _begun(self, lo: Lowering, start: Tensor) -> Tensor:
         assert self.lengths is not None
         counts = lo.tensor(self.lengths)
         along = (counts.strides[0], 0, 0) if self.attrs["layout"] else (0, counts.strides[0], 0)
-        some = Expr("lt", (Expr.const(0, "int32"), Expr.leaf(1, "int32")), "bool")
         made = lo.new(start.shape, F)
-        lo.store(made, Expr("where", (some, Expr.leaf(0, F), Expr.const(0.0, F)), F),
-                 [start, counts.view(start.shape, along)])
+        lo.store(made, begun(F), [start, counts.view(start.shape, along)])
         return made
+
+
+def begun(dtype: str) -> Expr:
+    """A state before the first step, leaf 0, zero where there is none by the lengths, leaf 1: it is the last
+    state there."""
+    some = Expr("lt", (Expr.const(0, "int32"), Expr.leaf(1, "int32")), "bool")
+    return Expr("where", (some, Expr.leaf(0, dtype).cast(F), Expr.const(0.0, F)), F)
 
 
 def layer_of(lo: Lowering, kind: str, attrs: dict[str, Any], x: Value, shapes: Sequence[Shape | None],

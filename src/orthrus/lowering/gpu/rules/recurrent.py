@@ -10,7 +10,7 @@ from ....codegen.triton.kernels import recurrence
 from ....codegen.triton.kernels.recurrence import FIRST, GATES, SECOND, WHOLE, CellForm
 from ....codegen.write.expr import Expr
 from ....ir import No, Node
-from ...rules.rnn import layer_of
+from ...rules.rnn import begun, layer_of
 from ...rules.rnn_weights import bias_of
 from ...rules.rows import FLOATS
 from ...tensor import Tensor, numpy_type
@@ -59,7 +59,7 @@ def recurrent_layer(lo: GpuLowering, node: Node) -> tuple[Tensor, ...] | No:
         more += [lo.contiguous(lo.tensor(lengths)), Out(lo.status)]
     y = lo.new((batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden), dtype)
     y_strides = [y.strides[i] for i in ((2, 1, 0) if layout else (1, 0, 2))]
-    states = [_state(lo, v, (directions, batch, hidden), layout)
+    states = [_state(lo, v, lengths, (directions, batch, hidden), layout)
               for v in ((h0, c0) if kind == "LSTM" else (h0,))]
     lead = [projected, lo.contiguous(lo.tensor(r)), *more, Out(y)]
     sizes = [0 if attrs["direction"] == "reverse" else 1, steps, batch, hidden, *projected.strides[:3],
@@ -87,14 +87,18 @@ def _projected(lo: GpuLowering, x: Tensor, weights: Tensor, bias: Tensor | None)
     return out
 
 
-def _state(lo: GpuLowering, value: Any, shape: tuple[int, ...], layout: int) -> Tensor:
+def _state(lo: GpuLowering, value: Any, lengths: Any, shape: tuple[int, ...], layout: int) -> Tensor:
     """A state before the first step, float32, that steps may write to."""
     made = lo.new(shape, F)
     if value is None:
         lo.store(made, Expr.const(0.0, F), [])
         return made
     t = lo.tensor(value)
-    lo.store(made, Expr.leaf(0, t.dtype).cast(F), [t.permute((1, 0, 2)) if layout else t])
+    tree, reads = Expr.leaf(0, t.dtype).cast(F), [t.permute((1, 0, 2)) if layout else t]
+    if lengths is not None:
+        counts = lo.tensor(lengths)
+        tree, reads = begun(t.dtype), [*reads, counts.view(shape, (0, counts.strides[0], 0))]
+    lo.store(made, tree, reads)
     return made
 
 
