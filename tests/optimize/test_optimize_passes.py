@@ -405,6 +405,25 @@ def test_older_form_becomes_the_newest(name, opset):
     assert node.op is find("", node.op_type, 1 << 30)
 
 
+SPECIAL = np.array([np.inf, 1, 1, -0.0, 0, -np.inf, 2, 7, -np.inf, 1, -1, 2, 4, 3, 0, 5], F).reshape(2, 4, 2)
+BARE = {
+    "Clip": (6, SPECIAL, {}), "DFT": (17, np.ones((2, 4, 1), F), {}), "TopK": (9, SPECIAL, {"k": 2}),
+    "Slice": (9, SPECIAL, {"starts": [1], "ends": [3]}), "Pad": (10, SPECIAL, {"pads": [0, 0, 0, 1, 0, 0]}),
+    "Squeeze": (11, SPECIAL[:, :1], {}), **dict.fromkeys(("ReduceMax", "ReduceSum"), (11, SPECIAL, {})),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), (11, SPECIAL[1, 1:], {})),
+}
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_an_older_form_keeps_the_defaults_of_its_attributes(name):
+    opset, x, attrs = BARE[name]
+    net = Net(opset)
+    graph = net.outputs(net.node("", name, net.input("x", *x.shape), **attrs))
+    (before,) = evaluate(graph, {"x": x})
+    assert {e.name: e.count for e in optimize(graph, 0)}["upgrade_old_forms"] == 1
+    np.testing.assert_array_equal(evaluate(graph, {"x": x})[0], before)
+
+
 def test_flattening_softmax_stays():
     graph, journal = run(lambda n: [n.Softmax(n.input("x", *X), axis=1)], opset=11)
     assert graph.nodes[0].version == 11 and "flattens" in journal["upgrade_old_forms"].declined[0]

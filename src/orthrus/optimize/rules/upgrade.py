@@ -73,10 +73,9 @@ def _clip(node: Node) -> Form | None:
     x = node.inputs[0]
     if x is None or x.elem is None:
         return None
-    bounds = [node.attrs.get(k) for k in ("min", "max")]
-    return [x, *(None if b is None else as_type(b, x) for b in bounds)], _without(
-        node, "min", "max", "consumed_inputs"
-    )
+    with np.errstate(over="ignore"):
+        bounds = [None if b is None else as_type(b, x) for b in map(node.attribute, ("min", "max"))]
+    return [x, *bounds], _without(node, "min", "max", "consumed_inputs")
 
 
 def _pad(node: Node) -> Form | None:
