@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 from oracle import Case, differences, session
 
 import orthrus
+from orthrus.ops import find
 
 EACH = 6
 
@@ -110,3 +111,16 @@ def test_gathered_floats_of_few_bits(kind: str) -> None:
     for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL"):
         made, wanted = (session(engine, model, level).run(None, given) for engine in (orthrus, peer))
         assert differences(made, wanted, 1e-6, 1e-6) is None
+
+
+@pytest.mark.parametrize("start", [0, 0.1, 0.2, 1 / 3, 0.7])
+def test_a_box_that_ends_with_the_image_has_no_sample_outside(start: float) -> None:
+    crop = find("com.microsoft", "CropAndResize", 1)
+    assert crop is not None
+    box, first = np.array([[start, start, 1, 1]], np.float32), np.zeros(1, np.int32)
+    for size in range(2, 24):
+        image = np.ones((1, 1, size, 2 * size), np.float32)
+        for count in range(2, 24):
+            counts = np.array([count, count + 1], np.int32)
+            y = crop.bind({"extrapolation_value": 7.0})(image, box, first, counts)
+            np.testing.assert_allclose(y, 1, rtol=1e-6, err_msg=f"{count} of {size}")

@@ -237,12 +237,15 @@ def CropAndResize(x, rois, batch_indices, crop_size, *, extrapolation_value: flo
 
 
 def _along(low: np.ndarray, high: np.ndarray, count: int, size: int) -> np.ndarray:
-    """Where the samples of each box lie along one dimension, [boxes, count]."""
+    """Where the samples of each box lie along one dimension, [boxes, count]; the last lies on the box's end
+    exactly, so that a box that ends with the image has no sample outside."""
     last = low.dtype.type(size - 1)
     if count == 1:
         return (low.dtype.type(0.5) * (low + high) * last)[:, None]
-    return low[:, None] * last + np.arange(count, dtype=low.dtype) * ((high - low) * last
-                                                                      / (count - 1))[:, None]
+    along = low[:, None] * last + np.arange(count, dtype=low.dtype) * ((high - low) * last
+                                                                       / (count - 1))[:, None]
+    along[:, -1] = high * last
+    return along
 
 
 def _cropped(image: np.ndarray, ys: np.ndarray, xs: np.ndarray, mode: str, outside: float) -> np.ndarray:
