@@ -46,7 +46,7 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
         return _in_rows(t, [along and resize.table(along, d, nearest)[0].reshape(-1)
                             for along, d in zip(wanted, shape, strict=True)])
     if not nearest and (dtype in _SMALL or not 3 <= len(shape) <= 5 or any(wanted[:2])):
-        return _by_axes(t, wanted)
+        return _by_axes(t, wanted, dtype in _SMALL and bool(attrs.get("antialias")))
     if not 3 <= len(shape) <= 5 or max(shape[2:]) > LONGEST or any(wanted[:2]):
         return No("kernels resize one to three spatial axes of moderate length")
     axes = [resize.table(along or _kept, d, nearest) for along, d in zip(wanted[2:], shape[2:], strict=True)]
@@ -64,17 +64,23 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
     return pixels((*shape[:2], *(len(p) for p, _ in axes)), dtype, t, emit)
 
 
-def _by_axes(t: Tensor, wanted: Sequence[Along | None]) -> Pending | No:
-    """Any axes of any array, one after the other, in the order of the operator's definition."""
+def _by_axes(t: Tensor, wanted: Sequence[Along | None], rounds: bool) -> Pending | No:
+    """Any axes of any array, one after the other, in the order of the operator's definition. `rounds`: the
+    numbers are integers after each axis."""
     tables = {a: resize.table(along, t.shape[a], False) for a, along in enumerate(wanted) if along}
     shape = tuple([len(tables[a][0]) if a in tables else d for a, d in enumerate(t.shape)])
     if not tables or max(places.shape[1] for places, _ in tables.values()) > resize.MOST:
         return No("an element reads too many others")
-    back = _whole(t.dtype) if t.dtype in _SMALL else Expr.leaf(0, "float32").cast(t.dtype)
+    rounded = _rounded(t.dtype) if rounds else None
+    back = rounded or (_whole(t.dtype) if t.dtype in _SMALL else Expr.leaf(0, F).cast(t.dtype))
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         x = lo.contiguous(t)
-        for axis in sorted(tables, key=lambda a: shape[a] / t.shape[a]):
+        for axis in sorted(tables, key=lambda a: -a if rounds else shape[a] / t.shape[a]):
+            if rounded is not None and x.dtype == F:
+                whole = lo.new(x.shape, t.dtype)
+                store(lo, whole, rounded, [x])
+                x = whole
             x = _one_axis(lo, x, axis, *tables[axis])
         after = back if tree is None else tree.substitute(lambda leaf: back if leaf.value == 0 else leaf)
         store(lo, out, after, [x, *operands])
@@ -104,15 +110,35 @@ def _one_axis(lo: Lowering, x: Tensor, axis: int, places: np.ndarray, weights: n
 def _whole(dtype: str) -> Expr:
     """Leaf 0, a float32, as the operator's definition makes an integer of it: cut toward zero, but what is
     within rounding error of an integer is that one."""
-    def const(value: float) -> Expr:
-        return Expr.const(value, F)
     x = Expr.leaf(0, F)
     near = Expr("rint", (x,), F)
     off = Expr("abs", (Expr("sub", (x, near), F),), F)
-    least = Expr("mul", (Expr("maximum", (Expr("abs", (x,), F), const(32.0)), F), const(1e-6)), F)
-    x = Expr("where", (Expr("le", (off, least), "bool"), near, x), F)
+    return _held(Expr("where", (Expr("le", (off, _error(x)), "bool"), near, x), F), dtype)
+
+
+def _rounded(dtype: str) -> Expr:
+    """Leaf 0, a float32, rounded as the operator's definition rounds: halves, and what is within rounding
+    error of them, away from zero."""
+    x = Expr.leaf(0, F)
+    size = Expr("add", (Expr("abs", (x,), F), Expr("add", (_error(x), _const(0.5)), F)), F)
+    size = Expr("floor", (size,), F)
+    x = Expr("where", (Expr("lt", (x, _const(0.0)), "bool"), Expr("neg", (size,), F), size), F)
+    return _held(x, dtype)
+
+
+def _const(value: float) -> Expr:
+    return Expr.const(value, F)
+
+
+def _error(x: Expr) -> Expr:
+    """What counts as a rounding error of `x`."""
+    return Expr("mul", (Expr("maximum", (Expr("abs", (x,), F), _const(32.0)), F), _const(1e-6)), F)
+
+
+def _held(x: Expr, dtype: str) -> Expr:
+    """`x` in a type of integers, which saturate."""
     range_ = np.iinfo(dtype)
-    x = Expr("minimum", (Expr("maximum", (x, const(float(range_.min))), F), const(float(range_.max))), F)
+    x = Expr("minimum", (Expr("maximum", (x, _const(float(range_.min))), F), _const(float(range_.max))), F)
     return x.cast(dtype)
 
 

@@ -173,7 +173,8 @@ def _resize(x: np.ndarray, axes: Sequence[_Axis], mode: str, coordinate: str, ne
             raise ValueError(f"mode {mode} cannot interpolate strings")
         x = x.astype(_F if dtype in HALF or dtype.kind in "iub" and dtype.itemsize < 4 else
                      np.float64 if dtype.kind in "iub" else dtype, copy=False)
-    for a in sorted(axes, key=lambda a: a.out / a.length):
+    rounds = antialias and mode != "nearest" and dtype.kind in "iu"
+    for a in sorted(axes, key=lambda a: -a.index if rounds else a.out / a.length):
         at = _coordinates(a, coordinate)
         at = np.clip(np.nan_to_num(at, nan=-1), -(1 << 40), 1 << 40)
         if coordinate == "tf_crop_and_resize":
@@ -186,6 +187,7 @@ def _resize(x: np.ndarray, axes: Sequence[_Axis], mode: str, coordinate: str, ne
         else:
             filtered = antialias and a.scale < 1
             x = _resample(x, a.index, *_taps(a, at, mode, cubic_a, filtered, exclude_outside))
+            x = _rounded(x, dtype) if rounds else x
     x = _back(x, dtype)
     if any(mask.any() for _, mask in outside):
         x = x.copy()
@@ -215,6 +217,15 @@ def _back(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     return x.astype(dtype)
 
 
+def _rounded(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Interpolated numbers rounded to integers that `dtype` holds, halves away from zero; a number within
+    rounding error of a half counts as that half."""
+    size = np.abs(x)
+    x = np.copysign(np.floor(size + (0.5 + 1e-6 * np.maximum(size, 32))), x)
+    range_ = np.iinfo(dtype)
+    return np.clip(x, range_.min, range_.max)
+
+
 def _checked_scales(scales: Any, rank: int) -> list[np.float32]:
     values = [_F(s) for s in np.ravel(scales)]
     if len(values) != rank:
@@ -232,7 +243,9 @@ def _resized(whole: bool) -> Callable[..., np.ndarray]:
                exclude_outside: int = 0, extrapolation_value: float = 0.0,
                keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
                nearest_mode: str = "round_prefer_floor"):
-        """Resamples `axes` of X (all where absent) by `scales` or to `sizes`, one of which is given."""
+        """Resamples `axes` of X (all where absent) by `scales` or to `sizes`, one of which is given. Integers
+        are cut toward zero at the end; with `antialias` they are rounded after each axis, the last axis
+        first, as in onnxruntime."""
         chosen = _chosen(axes, X.ndim)
         by_scale, by_size = scales is not None and scales.size > 0, sizes is not None and sizes.size > 0
         if X.ndim and by_scale == by_size:
