@@ -3,7 +3,7 @@
  *   odd_values LIBRARY FOLDER WHAT...
  *
  * WHAT is "creations", or a model of the folder: two... (a + b and a - b of matrices), rank... (-x of any shape),
- * strings (of x, each twice). */
+ * strings (of x, each twice), kind... (y of x, which is a tensor, a sequence ...). */
 #define _GNU_SOURCE
 #include "checked.h"
 
@@ -96,6 +96,13 @@ static void run(const char *what, OrtSession *session, size_t inputs, OrtValue *
         show(results[i]);
         if (given[i] == NULL) api->ReleaseValue(results[i]);
     }
+}
+
+static void one(const char *what, OrtSession *session, OrtValue *x, OrtValue *given) {
+    static const char *const in[] = {"x"}, *const out[] = {"y"};
+    OrtValue *y = given;
+    tell(what, api->Run(session, NULL, in, (const OrtValue *const[]){x}, 1, out, 1, &y));
+    if (given == NULL) api->ReleaseValue(y);
 }
 
 static void run_both(const char *what, OrtSession *session, OrtValue *a, OrtValue *b, OrtValue *s, OrtValue *d) {
@@ -218,6 +225,44 @@ static void ranks(OrtSession *session) {
     }
 }
 
+static OrtValue *container(ONNXType kind, OrtValue *first, OrtValue *second) {
+    OrtValue *made;
+    CHECK(api->CreateValue((const OrtValue *const[]){first, second}, 2, kind, &made));
+    api->ReleaseValue(first);
+    api->ReleaseValue(second);
+    return made;
+}
+
+/* Values of every kind for an input of one; and an output of another kind than the one given. */
+static void kinds(OrtSession *session) {
+    static float numbers[] = {1, 2};
+    static int64_t places[] = {0, 3}, pair = 2;
+    const int64_t square[] = {2, 2};
+    OrtValue *texts = tensor(&pair, 1, STRINGS), *sparse, *null = NULL;
+    CHECK(api->FillStringTensor(texts, (const char *const[]){"a", "b"}, 2));
+    CHECK(api->CreateSparseTensorWithValuesAsOrtValue(memory, numbers, square, 2, &pair, 1, FLOATS, &sparse));
+    CHECK(api->UseCooIndices(sparse, places, 2));
+    OrtValue *keys = tensor(&pair, 1, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64);
+    CHECK(api->GetTensorMutableData(keys, (void **)&null));
+    memcpy(null, places, sizeof places);
+    OrtValue *values[] = {
+        tensor(square, 2, FLOATS),
+        container(ONNX_TYPE_SEQUENCE, tensor(&pair, 1, FLOATS), tensor(&pair, 1, FLOATS)),
+        container(ONNX_TYPE_MAP, texts, tensor(&pair, 1, FLOATS)),
+        container(ONNX_TYPE_MAP, keys, tensor(&pair, 1, FLOATS)),
+        sparse,
+    };
+    enum { VALUES = sizeof values / sizeof *values };
+    char what[64];
+    for (int i = 0; i < VALUES; i++) {
+        snprintf(what, sizeof what, "value %d", i);
+        one(what, session, values[i], NULL);
+        snprintf(what, sizeof what, "a tensor into value %d", i);
+        if (i > 0) one(what, session, values[0], values[i]);
+    }
+    for (int i = 0; i < VALUES; i++) api->ReleaseValue(values[i]);
+}
+
 static void creations(void) {
     static const int64_t wrong[][2] = {{INT64_MAX, INT64_MAX}, {-1, 2}, {2, -1}, {(int64_t)1 << 40, 1 << 10},
                                        {(int64_t)1 << 62, 4}};
@@ -260,6 +305,7 @@ int main(int count, char **words) {
         else
             CHECK(api->CreateSession(env, path, NULL, &session));
         if (strncmp(words[i], "two", 3) == 0) two(session);
+        if (strncmp(words[i], "kind", 4) == 0) kinds(session);
         if (strncmp(words[i], "rank", 4) == 0) ranks(session);
         if (strcmp(words[i], "strings") == 0) strings(session);
         api->ReleaseSession(session);

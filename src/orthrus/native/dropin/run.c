@@ -65,9 +65,34 @@ static OrtStatus *wrong_dims(const char *what, const struct described *declared,
     return NULL;
 }
 
+static const char *kind_name(ONNXType kind) {
+    switch (kind) {
+    case ONNX_TYPE_TENSOR: return "tensor";
+    case ONNX_TYPE_SPARSETENSOR: return "sparse tensor";
+    case ONNX_TYPE_SEQUENCE: return "sequence";
+    case ONNX_TYPE_MAP: return "map";
+    default: return "value of nothing";
+    }
+}
+
+/* An optional holds what it is declared to hold, bare or wrapped, or nothing. */
+static OrtStatus *check_kind(const char *what, const struct described *declared, const OrtValue *value) {
+    const OrtTypeInfo *type = declared->type;
+    if (type->kind == ONNX_TYPE_OPTIONAL) {
+        if (value->kind == ONNX_TYPE_UNKNOWN || (value->kind == ONNX_TYPE_OPTIONAL && value->element_count == 0))
+            return NULL;
+        if (value->kind == ONNX_TYPE_OPTIONAL) value = value->elements[0];
+        type = type->element;
+    }
+    REQUIRE(value->kind == type->kind, "%s with name: '%s' expected to be of type: %s but received a %s", what,
+            declared->name, kind_name(type->kind), kind_name(value->kind));
+    return NULL;
+}
+
 static OrtStatus *check_value(const char *what, const struct described *declared, const OrtValue *value) {
     const OrtTensorTypeAndShapeInfo *info = declared->type->tensor;
     RETURN_IF_FAILED(check_on_host(value));
+    RETURN_IF_FAILED(check_kind(what, declared, value));
     if (info == NULL || declared->type->kind != ONNX_TYPE_TENSOR || value->kind != ONNX_TYPE_TENSOR) return NULL;
     REQUIRE(value->type == info->type, "Unexpected %s data type. Actual: (tensor(%s)) , expected: (tensor(%s))\n"
             "  node: %s '%s'", what, element_name(value->type), element_name(info->type), what, declared->name);
@@ -252,10 +277,11 @@ static OrtStatus *execute_fed(struct run *run) {
         return status_new(ORT_FAIL, "Exiting due to terminate flag being set to true.");
     for (size_t i = 0; i < run->input_count; i++) {
         size_t which = slot(session, INPUTS, run->input_names[i], i);
-        if (which < session->counts[INPUTS])
-            RETURN_IF_FAILED(check_value("input", &session->values[INPUTS][which], run->inputs[i]));
-        else
-            RETURN_IF_FAILED(check_on_host(run->inputs[i]));
+        const struct described *declared =
+            which < session->counts[INPUTS]
+                ? &session->values[INPUTS][which]
+                : &session->values[OVERRIDABLE][slot(session, OVERRIDABLE, run->input_names[i], 0)];
+        RETURN_IF_FAILED(check_value("input", declared, run->inputs[i]));
     }
     for (size_t i = 0; i < run->output_count; i++) {
         size_t which = slot(session, OUTPUTS, run->output_names[i], i);
