@@ -3,7 +3,8 @@
  *   odd_values LIBRARY FOLDER WHAT...
  *
  * WHAT is "creations", or a model of the folder: two... (a + b and a - b of matrices), rank... (-x of any shape),
- * strings (of x, each twice), kind... (y of x, which is a tensor, a sequence ...). */
+ * strings (of x, each twice), kind... (y of x, which is a tensor, a sequence ...), empty (no
+ * maps of no rows). */
 #define _GNU_SOURCE
 #include "checked.h"
 
@@ -263,6 +264,51 @@ static void kinds(OrtSession *session) {
     for (int i = 0; i < VALUES; i++) api->ReleaseValue(values[i]);
 }
 
+/* Takes the type. */
+static void show_type(OrtTypeInfo *type) {
+    ONNXType kind;
+    ONNXTensorElementDataType element;
+    const OrtTensorTypeAndShapeInfo *tensor;
+    const OrtSequenceTypeInfo *sequence;
+    const OrtMapTypeInfo *map;
+    OrtTypeInfo *inner = NULL;
+    size_t rank;
+    CHECK(api->GetOnnxTypeFromTypeInfo(type, &kind));
+    CHECK(api->CastTypeInfoToTensorInfo(type, &tensor));
+    CHECK(api->CastTypeInfoToSequenceTypeInfo(type, &sequence));
+    CHECK(api->CastTypeInfoToMapTypeInfo(type, &map));
+    printf("  kind %d", (int)kind);
+    if (tensor != NULL) {
+        CHECK(api->GetTensorElementType(tensor, &element));
+        CHECK(api->GetDimensionsCount(tensor, &rank));
+        printf(" of %d, rank %zu, shape %d", (int)element, rank, (int)api->TensorTypeAndShape_HasShape(tensor));
+    }
+    if (sequence != NULL) CHECK(api->GetSequenceElementType(sequence, &inner));
+    if (map != NULL) {
+        CHECK(api->GetMapKeyType(map, &element));
+        CHECK(api->GetMapValueType(map, &inner));
+        printf(" by %d", (int)element);
+    }
+    puts("");
+    if (inner != NULL) show_type(inner);
+    api->ReleaseTypeInfo(type);
+}
+
+static void no_rows(OrtSession *session) {
+    const int64_t dims[] = {0, 2};
+    static const char *const in[] = {"x"}, *const out[] = {"y"};
+    OrtValue *x = tensor(dims, 2, FLOATS), *y = NULL;
+    OrtTypeInfo *type = NULL;
+    size_t count;
+    tell("no rows", api->Run(session, NULL, in, (const OrtValue *const[]){x}, 1, out, 1, &y));
+    CHECK(api->GetValueCount(y, &count));
+    printf("  %zu\n", count);
+    tell("type", api->GetTypeInfo(y, &type));
+    if (type != NULL) show_type(type);
+    api->ReleaseValue(x);
+    api->ReleaseValue(y);
+}
+
 static void creations(void) {
     static const int64_t wrong[][2] = {{INT64_MAX, INT64_MAX}, {-1, 2}, {2, -1}, {(int64_t)1 << 40, 1 << 10},
                                        {(int64_t)1 << 62, 4}};
@@ -306,6 +352,7 @@ int main(int count, char **words) {
             CHECK(api->CreateSession(env, path, NULL, &session));
         if (strncmp(words[i], "two", 3) == 0) two(session);
         if (strncmp(words[i], "kind", 4) == 0) kinds(session);
+        if (strcmp(words[i], "empty") == 0) no_rows(session);
         if (strncmp(words[i], "rank", 4) == 0) ranks(session);
         if (strcmp(words[i], "strings") == 0) strings(session);
         api->ReleaseSession(session);

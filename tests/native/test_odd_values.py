@@ -24,7 +24,7 @@ OF_KINDS = {
     "kind_optional": "g (optional(float[2, 2]) x) => (bool y) { y = OptionalHasElement(x) }",
     "kind_overridable": "g (float[2, 2] x = {1, 2, 3, 4}) => (float[2, 2] y) { y = Neg(x) }",
 }
-SUBJECTS = ("creations", "two", "two_in_service", "strings", "rank", "rank_in_service", "kind_map",
+SUBJECTS = ("creations", "two", "two_in_service", "strings", "rank", "rank_in_service", "kind_map", "empty",
             *OF_KINDS)
 
 
@@ -50,6 +50,7 @@ def write_models(made: Path) -> None:
     for name, text in OF_KINDS.items():
         onnx.save(onnx.parser.parse_model(dropin.HEAD + text), made / f"{name}.onnx")
     onnx.save(_of_maps(), made / "kind_map.onnx")
+    onnx.save(dropin.models()["map"][0], made / "empty.onnx")
     for name in ("two", "two_in_service", "strings"):
         onnx.save(dropin.models()[name][0], made / f"{name}.onnx")
     onnx.save(_of_any_rank(), made / "rank.onnx")

@@ -152,6 +152,7 @@ struct OrtValue {
     struct OrtValue **elements;  /* of a sequence; a map has two: keys and values; an optional none or one */
     size_t element_count;
     struct Sparse *sparse;
+    OrtTypeInfo *declared; /* of a sequence without elements that a run made: its type. Or null */
 };
 
 /* A tensor whose memory comes from `allocator` (strings: all empty). */
@@ -172,6 +173,8 @@ void sparse_free(struct Sparse *sparse);
 /* A sequence or map that shares the values given (holds each once more). */
 OrtStatus *container_new(ONNXType kind, OrtValue *const *elements, size_t count, OrtValue **out);
 OrtStatus *value_empty(OrtValue **out); /* what has no value yet */
+/* Lets a result, or null, know the type it was declared with, where it cannot tell by itself. */
+OrtStatus *value_declare(OrtValue *value, const OrtTypeInfo *type);
 OrtStatus *tensor_copy(OrtValue *to, const OrtValue *from); /* the elements; refuses another type or size */
 OrtStatus *check_on_host(const OrtValue *value); /* whether its memory can be read here */
 OrtValue *value_hold(const OrtValue *value); /* one holder more; ReleaseValue takes one away */

@@ -141,7 +141,10 @@ static OrtStatus *read_run(struct message *answer, struct channel *channel, void
     OrtValue **made = calloc(run->output_count, sizeof *made);
     OrtStatus *status = made == NULL ? status_out_of_memory(run->output_count * sizeof *made) : NULL;
     for (size_t i = 0; status == NULL && i < run->output_count; i++) {
+        const OrtSession *session = run->session;
+        size_t which = slot(session, OUTPUTS, run->output_names[i], i);
         status = wire_take(answer, channel, &made[i]);
+        if (status == NULL) status = value_declare(made[i], session->values[OUTPUTS][which].type);
         if (status == NULL && run->results[i] != NULL)
             status = handed_to(run->results[i], made[i], run->output_names[i]);
     }

@@ -165,6 +165,7 @@ void api_ReleaseValue(OrtValue *value) {
     free(value->elements);
     api_ReleaseMemoryInfo(value->own_memory);
     if (value->sparse != NULL) sparse_free(value->sparse);
+    if (value->declared != NULL) api_ReleaseTypeInfo(value->declared);
     if (value->dims != value->inline_dims) free(value->dims);
     free(value);
 }
@@ -289,8 +290,32 @@ OrtStatus *api_GetTensorElementTypeAndShapeDataReference(const OrtValue *value,
     return NULL;
 }
 
+/* A declared type as values have it: without the shapes of what a value holds. */
+static OrtTypeInfo *shapeless(const OrtTypeInfo *type) {
+    if (type->tensor == NULL) {
+        OrtTypeInfo *element = shapeless(type->element);
+        return type->kind == ONNX_TYPE_MAP        ? type_info_map(type->key, element)
+               : type->kind == ONNX_TYPE_SEQUENCE ? type_info_sequence(element)
+                                                  : type_info_optional(element);
+    }
+    OrtTensorTypeAndShapeInfo *shape = shape_info_new(type->tensor->type, NULL, NULL, 0);
+    if (shape != NULL) shape->has_shape = false;
+    OrtTypeInfo *info = type_info_tensor(shape);
+    if (info != NULL) info->kind = type->kind;
+    return info;
+}
+
+OrtStatus *value_declare(OrtValue *value, const OrtTypeInfo *type) {
+    if (type->kind == ONNX_TYPE_OPTIONAL) type = type->element;
+    if (value == NULL || value->kind != ONNX_TYPE_SEQUENCE || value->element_count != 0 || type->kind != value->kind)
+        return NULL;
+    value->declared = type_info_copy(type);
+    return value->declared == NULL ? status_out_of_memory(sizeof *type) : NULL;
+}
+
 static OrtTypeInfo *type_of(const OrtValue *value, bool with_shape) {
     OrtTypeInfo *info = NULL;
+    if (value->declared != NULL) return shapeless(value->declared);
     if (is_tensor(value) || value->sparse != NULL) {
         OrtTensorTypeAndShapeInfo *shape =
             shape_info_new(value->type, value->dims, NULL, with_shape ? value->rank : 0);
