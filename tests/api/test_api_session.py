@@ -8,6 +8,7 @@ import json
 import logging
 import pickle
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -491,6 +492,25 @@ def test_bad_severity(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RuntimeError, match="Not a valid onnxruntime::logging::Severity value: 9"):
         ort.InferenceSession(api_models.add(), options)
     assert "EP Error" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("level", range(-3, 8))
+def test_severity_of_a_run(level: int, session: ort.InferenceSession) -> None:
+    """By whichever way the run goes: a level that is none is a Fail that says so, as in onnxruntime."""
+    options = ort.RunOptions()
+    options.log_severity_level = level
+    feeds, binding = api_models.feeds(), session.io_binding()
+    for name, value in feeds.items():
+        binding.bind_cpu_input(name, value)
+    binding.bind_output(session.get_outputs()[0].name)
+    ways = partial(session.run, None, feeds, options), partial(session.run_with_iobinding, binding, options)
+    for run in ways:
+        for _ in range(2):  # the second by the shortest way, where there is one
+            if -1 <= level <= 4:
+                run()
+                continue
+            with pytest.raises(Exception, match=f"Not a valid onnxruntime::logging::Severity value: {level}"):
+                run()
 
 
 def test_dynamic_options_and_the_rest(session: ort.InferenceSession) -> None:

@@ -309,6 +309,44 @@ static void no_rows(OrtSession *session) {
     api->ReleaseValue(y);
 }
 
+/* Settings and questions out of their range. */
+static void ranges(OrtSession *session, const char *path) {
+    static const char *const in[] = {"a", "b"}, *const out[] = {"s"};
+    OrtValue *a = tensor(matrices[0], 2, FLOATS);
+    for (int severity = -3; severity < 7; severity++) {
+        OrtSessionOptions *options;
+        OrtRunOptions *run_options;
+        OrtSession *made = NULL;
+        OrtValue *s = NULL;
+        CHECK(api->CreateSessionOptions(&options));
+        CHECK(api->SetSessionLogSeverityLevel(options, severity == 0 || severity == 1 ? 2 : severity));
+        CHECK(api->CreateRunOptions(&run_options));
+        CHECK(api->RunOptionsSetRunLogSeverityLevel(run_options, severity == 0 || severity == 1 ? 2 : severity));
+        printf("severity %d\n", severity);
+        tell("session", api->CreateSession(env, path, options, &made));
+        tell("run", api->Run(session, run_options, in, (const OrtValue *const[]){a, a}, 2, out, 1, &s));
+        api->ReleaseValue(s);
+        api->ReleaseSession(made);
+        api->ReleaseRunOptions(run_options);
+        api->ReleaseSessionOptions(options);
+    }
+    for (size_t index = 1; index < 4; index++) {
+        OrtTypeInfo *type = NULL;
+        char *name = NULL;
+        printf("index %zu\n", index);
+        tell("input", api->SessionGetInputTypeInfo(session, index, &type));
+        api->ReleaseTypeInfo(type);
+        type = NULL;
+        tell("output", api->SessionGetOutputTypeInfo(session, index, &type));
+        api->ReleaseTypeInfo(type);
+        type = NULL;
+        tell("overridable", api->SessionGetOverridableInitializerTypeInfo(session, index, &type));
+        tell("name", api->SessionGetInputName(session, index, allocator, &name));
+        CHECK(api->AllocatorFree(allocator, name));
+    }
+    api->ReleaseValue(a);
+}
+
 static void creations(void) {
     static const int64_t wrong[][2] = {{INT64_MAX, INT64_MAX}, {-1, 2}, {2, -1}, {(int64_t)1 << 40, 1 << 10},
                                        {(int64_t)1 << 62, 4}};
@@ -334,6 +372,7 @@ static void creations(void) {
     tell("no model", api->CreateSessionFromArray(env, "garbage!garbage!", 16, NULL, &session));
     tell("no name", api->CreateSession(env, "", NULL, &session));
     tell("nowhere", api->CreateSession(env, "/nowhere", NULL, &session));
+    tell("a folder", api->CreateSession(env, "/tmp", NULL, &session));
     tell("no file", api->CreateSession(env, "/dev/zero", NULL, &session));
 }
 
@@ -350,7 +389,10 @@ int main(int count, char **words) {
             creations();
         else
             CHECK(api->CreateSession(env, path, NULL, &session));
-        if (strncmp(words[i], "two", 3) == 0) two(session);
+        if (strncmp(words[i], "two", 3) == 0) {
+            two(session);
+            ranges(session, path);
+        }
         if (strncmp(words[i], "kind", 4) == 0) kinds(session);
         if (strcmp(words[i], "empty") == 0) no_rows(session);
         if (strncmp(words[i], "rank", 4) == 0) ranks(session);

@@ -326,14 +326,16 @@ class CoreSession:
 
     def _tagged(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions | None,
                 deadline: Any, record: list[Any] | None, targets: Sequence[Any]) -> list[Any]:
-        """A run under the log level and the tag that its options ask for."""
+        """A run under the log level and the tag that its options ask for. Raises Fail for a level that is
+        none."""
         run = self._engine.run if run_options is None or not run_options._entries else self._configured(
             run_options._entries)
-        if run_options is None or (run_options.log_severity_level < 0 and not run_options.logid):
+        if run_options is None or (run_options.log_severity_level == -1 and not run_options.logid):
             made: list[Any] = run(names, feeds, deadline, record, targets)
             return made
-        from .logs import severity
+        from .logs import check_severity, severity
 
+        check_severity(run_options.log_severity_level)
         with severity(run_options.log_severity_level, run_options.logid):
             if run_options.logid:
                 log.info("Running with tag: %s", run_options.logid)

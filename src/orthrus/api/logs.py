@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 
 from .. import knobs
+from ..errors import Fail
 from ..locks import lock
 from ..shown import shown
 from .arguments import mismatch
@@ -101,6 +102,13 @@ def set_default_logger_verbosity(verbosity: int) -> None:
     """Kept for the API's sake: the log has no levels below verbose."""
     if isinstance(verbosity, bool) or not isinstance(verbosity, int):
         raise mismatch("set_default_logger_verbosity", "(arg0: int) -> None", verbosity)
+
+
+def check_severity(level: int) -> None:
+    """Raises Fail for what is no severity of a run."""
+    if not -1 <= level < len(LEVELS):
+        raise Fail("Invalid run log severity level. Not a valid onnxruntime::logging::Severity value: "
+                   f"{level}", expected="0, verbose, to 4, fatal, or -1 for the session's")
 
 
 @contextlib.contextmanager

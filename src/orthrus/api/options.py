@@ -347,7 +347,7 @@ class RunOptions(_Options):
         if self._adapters or self._timeout is not None or self.terminate:
             return None
         values = self._values
-        if values and (0 <= values.get("log_severity_level", -1) < 2
+        if values and (values.get("log_severity_level", -1) not in (-1, 2, 3, 4)
                        or values.get("logid") and log.isEnabledFor(logging.INFO)):
             return None
         entries = {key: value for key, value in self._entries.items() if key != UNSYNCHRONIZED}

@@ -10,7 +10,8 @@ static OrtStatus *count_of(const OrtSession *session, enum role role, size_t *ou
 }
 
 static OrtStatus *described(const OrtSession *session, enum role role, size_t index, const struct described **out) {
-    REQUIRE(index < session->counts[role], "the index %zu is out of range: there are %zu", index, session->counts[role]);
+    if (index >= session->counts[role])
+        return status_new(ORT_FAIL, "the index %zu is out of range: there are %zu", index, session->counts[role]);
     *out = &session->values[role][index];
     return NULL;
 }

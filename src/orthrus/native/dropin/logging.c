@@ -43,6 +43,12 @@ void log_write(const Logger *logger, OrtLoggingLevel severity, const char *file,
     log_message(logger, severity, place, message);
 }
 
+OrtStatus *check_severity(const char *whose, int severity) {
+    if (severity >= -1 && severity <= ORT_LOGGING_LEVEL_FATAL) return NULL;
+    return status_new(ORT_FAIL, "Invalid %s log severity level. Not a valid onnxruntime::logging::Severity value: %d\n"
+                      "  expected: 0, verbose, to 4, fatal, or -1 for what holds around it", whose, severity);
+}
+
 Logger session_logger(const OrtSession *session) {
     const OrtSessionOptions *options = session->options;
     Logger logger = env_logger();

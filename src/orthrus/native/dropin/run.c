@@ -275,6 +275,7 @@ static OrtStatus *execute(struct run *run) {
 static OrtStatus *execute_fed(struct run *run) {
     const OrtSession *session = run->session;
     bool done = false;
+    if (run->options != NULL) RETURN_IF_FAILED(check_severity("run", run->options->severity));
     RETURN_IF_FAILED(check_names(run));
     if (run->options != NULL && atomic_load(&run->options->terminate))
         return status_new(ORT_FAIL, "Exiting due to terminate flag being set to true.");

@@ -170,7 +170,13 @@ struct source {
 };
 
 static OrtStatus *opened(const char *path, int *file) {
+    struct stat found;
     *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (*file >= 0 && fstat(*file, &found) == 0 && S_ISDIR(found.st_mode)) {
+        close(*file);
+        return status_new(ORT_INVALID_ARGUMENT, "The model path is a directory: %s\n  cure: give the path of a model's "
+                          "file", path);
+    }
     if (*file >= 0) return NULL;
     if (errno == ENOENT || errno == ENOTDIR)
         return status_new(ORT_NO_SUCHFILE, "Load model from %s failed:Load model %s failed. File doesn't exist", path,
@@ -282,6 +288,7 @@ static OrtStatus *make(OrtSession *session, const struct source *source, const O
     if (session->options == NULL) return status_out_of_memory(sizeof *session->options);
     if (session->options->cancelled)
         return status_new(ORT_MODEL_LOAD_CANCELED, "Graph loading canceled due to user request.");
+    RETURN_IF_FAILED(check_severity("session", session->options->severity));
     RETURN_IF_FAILED(natives_new(&session->natives));
     RETURN_IF_FAILED(named(session, source, content));
     if (source->path == NULL) RETURN_IF_FAILED(kept(source->bytes, source->size, &session->model));

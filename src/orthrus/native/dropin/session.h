@@ -60,6 +60,8 @@ void put_pairs_of(struct message *message, const char *const *keys, const char *
 /* logging.c: who hears of a session, and of a run, whose name may have to be made in `id`. */
 typedef char LogId[512];
 
+/* FAIL for a severity that is none; `whose`: "session" or "run". */
+OrtStatus *check_severity(const char *whose, int severity);
 Logger session_logger(const OrtSession *session);
 Logger run_logger(const OrtSession *session, const OrtRunOptions *options, LogId id);
 
