@@ -8,6 +8,8 @@
 #define _GNU_SOURCE
 #include "checked.h"
 
+#include <glob.h>
+
 enum { MOST_DIMS = 128, MATRICES = 7 };
 #define FLOATS ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT
 #define STRINGS ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING
@@ -347,6 +349,36 @@ static void ranges(OrtSession *session, const char *path) {
     api->ReleaseValue(a);
 }
 
+/* A run that asks for a profile of itself writes one, and the next, which does not, none. */
+static void profiled(OrtSession *session, const char *folder) {
+    static const char *const in[] = {"a", "b"}, *const out[] = {"s"};
+    char prefix[4096], pattern[4200];
+    glob_t found;
+    OrtValue *a = tensor(matrices[0], 2, FLOATS);
+    OrtRunOptions *options;
+    CHECK(api->CreateRunOptions(&options));
+    snprintf(prefix, sizeof prefix, "%s/profile%d", folder, (int)getpid());
+    snprintf(pattern, sizeof pattern, "%s*", prefix);
+    for (int i = 0; i < 3; i++) {
+        OrtValue *s = NULL;
+        if (i == 0) CHECK(api->RunOptionsEnableProfiling(options, prefix));
+        if (i == 1) CHECK(api->RunOptionsDisableProfiling(options));
+        tell("profiled", api->Run(session, i < 2 ? options : NULL, in, (const OrtValue *const[]){a, a}, 2, out, 1, &s));
+        show_and_release(s);
+        if (glob(pattern, 0, NULL, &found) != 0) {
+            puts("  no profile");
+            continue;
+        }
+        FILE *file = fopen(found.gl_pathv[0], "r");
+        EXPECT(file != NULL);
+        printf("  %zu profiles, the first begins with %c\n", found.gl_pathc, fgetc(file));
+        fclose(file);
+        globfree(&found);
+    }
+    api->ReleaseRunOptions(options);
+    api->ReleaseValue(a);
+}
+
 static void creations(void) {
     static const int64_t wrong[][2] = {{INT64_MAX, INT64_MAX}, {-1, 2}, {2, -1}, {(int64_t)1 << 40, 1 << 10},
                                        {(int64_t)1 << 62, 4}};
@@ -392,6 +424,7 @@ int main(int count, char **words) {
         if (strncmp(words[i], "two", 3) == 0) {
             two(session);
             ranges(session, path);
+            profiled(session, words[2]);
         }
         if (strncmp(words[i], "kind", 4) == 0) kinds(session);
         if (strcmp(words[i], "empty") == 0) no_rows(session);

@@ -192,6 +192,7 @@ class Asker:
         for each in (RUN, model, number, -1):
             writer.number(each)
         writer.text("")
+        writer.text("")
         writer.number(0)
         writer.texts(names)
         writer.number(len(feeds))

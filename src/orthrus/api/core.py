@@ -319,9 +319,11 @@ class CoreSession:
     def _noted(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions | None,
                deadline: Any, targets: Sequence[Any]) -> list[Any]:
         """A run whose steps are noted where somebody wants to know."""
-        if self._profile is not None or self._collecting:
+        own = None if run_options is None else run_options._profile
+        profiles = [each for each in (self._profile, own) if each is not None]
+        if profiles or self._collecting:
             return self._recorded(lambda record: self._tagged(
-                names, feeds, run_options, deadline, record, targets), names, feeds)
+                names, feeds, run_options, deadline, record, targets), names, feeds, profiles)
         return self._tagged(names, feeds, run_options, deadline, None, targets)
 
     def _tagged(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions | None,
@@ -364,16 +366,16 @@ class CoreSession:
         return shrinking
 
     def _recorded(self, run: Callable[[list[Any]], list[Any]], names: list[str] | None,
-                  feeds: dict[str, Any]) -> list[Any]:
-        """`run`, for the profile file, also where it fails, and for the profiles that are open."""
+                  feeds: dict[str, Any], profiles: Sequence[ProfileFile]) -> list[Any]:
+        """`run`, for the profile files, also where it fails, and for the profiles that are open."""
         record: list[Any] = []
         collecting, start = self._collecting, time.perf_counter_ns()
         try:
             made = run(record)
         finally:
             end = time.perf_counter_ns()
-            if self._profile is not None:
-                self._profile.run(record, start, end)
+            for profile in profiles:
+                profile.run(record, start, end)
         for each in collecting:
             each.add(record, start, end, names, feeds)
         return made

@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .arguments import Setting, as_bool, as_int, as_str, member, mismatch
 from .devices import OrtEpDevice
 from .enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 from .metadata import OrtEpContextDataBuffer
 from .values import CoreValue
+
+if TYPE_CHECKING:
+    from .profile import ProfileFile
 
 _LONGEST_KEY = 1024
 _INT = "typing.SupportsInt | typing.SupportsIndex"
@@ -292,7 +295,7 @@ UNSYNCHRONIZED = "disable_synchronize_execution_providers"
 class RunOptions(_Options):
     """How one run is done, and the way to stop it from another thread."""
 
-    __slots__ = ("_terminate", "_timeout", "_adapters", "_of")
+    __slots__ = ("_terminate", "_timeout", "_adapters", "_of", "_profile")
 
     log_severity_level = Setting(_INT, as_int, -1,
                                  "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: the session's.")
@@ -307,6 +310,7 @@ class RunOptions(_Options):
         self._timeout: float | None = None
         self._adapters: list[Any] = []
         self._of: RunOptions | None = None
+        self._profile: ProfileFile | None = None
 
     @property
     def terminate(self) -> bool:
@@ -344,7 +348,7 @@ class RunOptions(_Options):
     def _waits(self) -> bool | None:
         """Whether a run waits for devices; None where they ask for anything else that a run without them does
         not do: it is to be stopped or timed, or to tell something in the log."""
-        if self._adapters or self._timeout is not None or self.terminate:
+        if self._adapters or self._timeout is not None or self._profile is not None or self.terminate:
             return None
         values = self._values
         if values and (values.get("log_severity_level", -1) not in (-1, 2, 3, 4)
@@ -358,6 +362,7 @@ class RunOptions(_Options):
         made = RunOptions()
         made._values, made._entries = dict(self._values), dict(self._entries)
         made._timeout, made._adapters, made._of = self._timeout, list(self._adapters), self
+        made._profile = self._profile
         return made
 
     def add_active_adapter(self, adapter: Any) -> None:

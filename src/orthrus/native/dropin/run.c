@@ -104,6 +104,8 @@ static OrtStatus *check_value(const char *what, const struct described *declared
 
 /* In the compile service -------------------------------------------------------------------------------------------- */
 
+static bool profiled(const OrtRunOptions *options) { return options != NULL && options->profiling; }
+
 static OrtStatus *write_run(struct message *request, struct channel *channel, void *argument) {
     const struct run *run = argument;
     const OrtRunOptions *options = run->options;
@@ -114,6 +116,7 @@ static OrtStatus *write_run(struct message *request, struct channel *channel, vo
     put_int(request, run->number);
     put_int(request, run->logger.severity);
     put_text(request, options == NULL ? "" : options->tag);
+    put_text(request, profiled(options) ? options->profile_prefix : "");
     static const OrtKeyValuePairs no_entries;
     const OrtKeyValuePairs *entries = options == NULL ? &no_entries : &options->config;
     put_pairs_of(request, (const char *const *)entries->keys, (const char *const *)entries->values, entries->count);
@@ -293,7 +296,7 @@ static OrtStatus *execute_fed(struct run *run) {
             RETURN_IF_FAILED(check_value("output", &session->values[OUTPUTS][which], run->results[i]));
     }
     LogId id;
-    OrtStatus *status = session->native ? run_with_slots(run, &done) : NULL;
+    OrtStatus *status = session->native && !profiled(run->options) ? run_with_slots(run, &done) : NULL;
     bool native = done || status != NULL;
     if (native && status == NULL && run->options == NULL) return NULL;
     run->logger = run_logger(session, run->options, id);

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from ... import knobs
 from ...api.logs import LEVELS
 from ...api.options import RunOptions
+from ...api.profile import ProfileFile
 from ...codegen.object import cache
 from ...errors import ALL
 from ...locks import lock
@@ -186,6 +187,8 @@ class Service:
     def _run(self, number: int, model: Model, reader: Reader, writer: Writer) -> None:
         run, options = reader.number(), RunOptions()
         options.log_severity_level, options.logid = reader.number(), reader.text()
+        if prefix := reader.text():
+            options._profile = ProfileFile(prefix)
         for _ in range(reader.count()):
             options.add_run_config_entry(reader.text(), reader.text())
         self.runs[run] = options
@@ -194,6 +197,8 @@ class Service:
                 options.terminate = True
             model.run(options, reader, writer)
         finally:
+            if options._profile is not None:
+                options._profile.end()
             del self.runs[run]
             self.called_off.discard(run)
 
