@@ -3,8 +3,8 @@
  *   odd_values LIBRARY FOLDER WHAT...
  *
  * WHAT is "creations", or a model of the folder: two... (a + b and a - b of matrices), rank... (-x of any shape),
- * strings (of x, each twice), kind... (y of x, which is a tensor, a sequence ...), empty (no
- * maps of no rows). */
+ * strings (of x, each twice), kind... (y of x, which is a tensor, a sequence ...), unread... (y of x alone),
+ * empty (no maps of no rows). */
 #define _GNU_SOURCE
 #include "checked.h"
 
@@ -266,6 +266,19 @@ static void kinds(OrtSession *session) {
     for (int i = 0; i < VALUES; i++) api->ReleaseValue(values[i]);
 }
 
+static void unread(OrtSession *session) {
+    static const int64_t sizes[] = {2, 3};
+    static const char *const in[] = {"x", "u"}, *const out[] = {"y"};
+    OrtValue *values[] = {tensor(sizes, 1, FLOATS), tensor(sizes + 1, 1, FLOATS), tensor(sizes, 2, FLOATS)};
+    for (size_t i = 0; i < 4; i++) {
+        OrtValue *y = NULL;
+        const OrtValue *const fed[] = {values[0], values[i > 0 ? i - 1 : 0]};
+        tell("unread", api->Run(session, NULL, in, fed, i == 0 ? 1 : 2, out, 1, &y));
+        show_and_release(y);
+    }
+    for (int i = 0; i < 3; i++) api->ReleaseValue(values[i]);
+}
+
 /* Takes the type. */
 static void show_type(OrtTypeInfo *type) {
     ONNXType kind;
@@ -427,6 +440,7 @@ int main(int count, char **words) {
             profiled(session, words[2]);
         }
         if (strncmp(words[i], "kind", 4) == 0) kinds(session);
+        if (strncmp(words[i], "unread", 6) == 0) unread(session);
         if (strcmp(words[i], "empty") == 0) no_rows(session);
         if (strncmp(words[i], "rank", 4) == 0) ranks(session);
         if (strcmp(words[i], "strings") == 0) strings(session);

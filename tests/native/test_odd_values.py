@@ -23,6 +23,8 @@ OF_KINDS = {
     "kind_sequence": "g (seq(float[N]) x) => (int64 y) { y = SequenceLength(x) }",
     "kind_optional": "g (optional(float[2, 2]) x) => (bool y) { y = OptionalHasElement(x) }",
     "kind_overridable": "g (float[2, 2] x = {1, 2, 3, 4}) => (float[2, 2] y) { y = Neg(x) }",
+    "unread": "g (float[N] x, float[N] u) => (float[N] y) { y = Neg(x) }",
+    "unread_texts": "g (float[N] x, string[M] u) => (float[N] y) { y = Neg(x) }",
 }
 SUBJECTS = ("creations", "two", "two_in_service", "strings", "rank", "rank_in_service", "kind_map", "empty",
             *OF_KINDS)

@@ -84,6 +84,8 @@ class Model:
         self._profiled = bool(options.enable_profiling)
         self._lock, self._package, self._kept = lock(), "", 0
         self._kinds = {v.name: v.type for v in self.engine.outputs}
+        self._unread = {v.name: v.type for v in self.engine.graph.inputs
+                        if isinstance(v.type, TensorType) and not v.uses and not v.graph_outputs}
         if content and self._path is not None and _content(self._path) != content:
             self.name = ""
         self._files = self._told_files(begin) if self.name else {}
@@ -121,9 +123,26 @@ class Model:
         """Raises what `InferenceSession.run` does."""
         names = [reader.text() for _ in range(reader.count())]
         feeds = {reader.text(): reader.value() for _ in range(reader.count())}
+        feeds |= self._standing_in(feeds)
         results = self.core._execute(names, feeds, options)
         for name, result in zip(names, results, strict=True):
             writer.value(result, self._kinds.get(name))
+
+    def _standing_in(self, feeds: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Something for the inputs without a feed that nothing reads: programs in C may leave them out."""
+        if not self._unread or all(name in feeds for name in self._unread):
+            return {}
+        arrays = [(v.type, given) for v in self.engine.inputs
+                  if isinstance(given := feeds.get(v.name), np.ndarray)]
+        sizes = {size: found for kind, given in arrays
+                 for size, found in zip(getattr(kind, "shape", None) or (), given.shape, strict=False)}
+        made = {}
+        for name, kind in self._unread.items():
+            if name not in feeds and kind.elem is not None:
+                shape = [size if isinstance(size, int) else sizes.get(size, 1) for size in kind.shape or ()]
+                nothing = "" if kind.elem.numpy.hasobject else 0
+                made[name] = np.broadcast_to(np.array(nothing, kind.elem.numpy), shape)
+        return made
 
     def package(self, shapes: Shapes) -> Made:
         """The package with a plan for inputs of these shapes. Raises what lowering them raises."""
