@@ -521,6 +521,30 @@ def test_a_worker_ends_with_its_process() -> None:
     pytest.fail("it is still there")
 
 
+@emulated
+def test_no_worker_waits_for_one_that_ended_with_the_process() -> None:
+    """One of three is stopped, so that the others wait for it; then the process ends, and it."""
+    text = LONG.format(path=sys.path).replace("many_steps()", "many_steps(), 3").replace(")[0]", ")")
+    child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    workers = json.loads(child.stdout.readline())
+    assert len(workers) == 3
+    os.kill(workers[1], signal.SIGSTOP)
+    time.sleep(1)
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    os.kill(workers[1], signal.SIGKILL)
+    for _ in range(300):
+        left = [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+        if not left:
+            return
+        time.sleep(0.05)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    pytest.fail(f"{len(left)} are still there")
+
+
 def quantized_chain() -> onnx.ModelProto:
     """A product between bytes with scales that are no powers of two, as floats and as bytes."""
     w = RNG.integers(-127, 128, (32, 16)).astype(np.int8)

@@ -1,11 +1,13 @@
 """Workers that share the steps of a part: each does its own range of every step's items, and none begins a
 step before all have done the one before.
 
-In: rows of a step table. Out: for each worker a list of calls; `Team.run` runs them at the same time.
+In: rows of a step table. Out: for each worker a list of calls; `Team.run` runs them at the same time. No
+worker waits for one that ended with the process that started both.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,19 +23,28 @@ from ...codegen.write.template import template
 
 _YIELD = (0x07C00893, 0x00000073, 0x00008067)
 """li a7, 124 (sched_yield); ecall; ret"""
+_PARENT = (0x0AD00893, 0x00000073, 0x00008067)
+"""li a7, 173 (getppid); ecall; ret"""
+_LEAVE = (0x00000513, 0x05D00893, 0x00000073, 0x00008067)
+"""li a0, 0; li a7, 93 (exit); ecall; ret"""
 _TIME = (0xC0102573, 0x00008067)
 """rdtime a0; ret"""
 
 
-@template("counter:ptr wanted:i64")
-def gather_workers(f: Body, counter: V, wanted: V) -> None:
-    """Wait until as many workers as `wanted` have come here; `counter` holds how many have."""
-    rest = f.table(I32, _YIELD)
+@template("counter:ptr wanted:i64 parent:i64")
+def gather_workers(f: Body, counter: V, wanted: V, parent: V) -> None:
+    """Wait until as many workers as `wanted` have come here; `counter` holds how many have. Where the process
+    `parent`, which started them, has ended, some may never come: this worker ends then."""
+    rest, whose, leave = (f.table(I32, words) for words in (_YIELD, _PARENT, _LEAVE))
     f.emit(I64, f"atomicrmw add {pointer(f, counter, 0)}, i64 1 seq_cst, align 8")
+
+    def again() -> None:
+        f.when(f.call(whose, [], I64).ne(parent), lambda: _call(f, leave))
+        _call(f, rest)
 
     def wait() -> tuple[V, list[V]]:
         here = f.emit(I64, f"load atomic i64, {pointer(f, counter, 0)} acquire, align 8")
-        f.when(here < wanted, lambda: _call(f, rest))
+        f.when(here < wanted, again)
         return here < wanted, []
     f.repeat([], wait)
 
@@ -102,7 +113,7 @@ class Lists:
                  clock: int = 0) -> None:
         size = len(scratch) if any(row.items > row.grain for row in rows) else 1
         self._shared = shared
-        self._gates = self._cells(len(rows), 3)
+        self._gates = self._cells(len(rows), 4)
         self._gates[:, 1] = size
         self._stamps = self._cells(size, len(rows), 2, 2)
         lists: list[list[Call]] = [[] for _ in range(size)]
@@ -130,6 +141,7 @@ class Lists:
     def run(self, team: Team) -> np.ndarray:
         """Do the steps once. Gives the clock by worker and step at the begin and at the end, 0 where it was
         not noted."""
+        self._gates[:, 2] = os.getpid()
         self._gates[:, -1] = 0
         self._stamps[..., -1] = 0
         team.run(self.calls)
