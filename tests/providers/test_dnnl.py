@@ -19,6 +19,7 @@ from skips import needs
 
 import orthrus as ort
 from orthrus.errors import EPFail, InvalidArgument
+from orthrus.processors import usable
 from orthrus.providers.dnnl import DnnlExecutionProvider, binding, openmp
 from orthrus.testing import check_provider
 
@@ -237,6 +238,17 @@ def test_threads_are_the_session_s_and_put_back() -> None:
     two.run(None, {"x": real(1, 16, 8, 8)})
     assert two.explain().parts[0].threads == 2 and binding.library().openmp._get() == before
     assert session(residual_block(), {"deterministic": "1"}).explain().parts[0].threads == 1
+
+
+@works
+def test_no_more_threads_are_asked_for_than_there_are_processors() -> None:
+    """OpenMP's runtime would end the process for want of them."""
+    for number, given in ((600, {}), (1, {"num_of_threads": "600"})):
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = number
+        made = ort.InferenceSession(residual_block(), options, providers=[(NAME, given)])
+        made.run(None, {"x": real(1, 16, 8, 8)})
+        assert made.explain().parts[0].threads == len(usable())
 
 
 @works

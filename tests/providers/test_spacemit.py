@@ -195,6 +195,15 @@ def test_threads(threads: int, given: dict[str, Any], expected: int) -> None:
 
 
 @emulated
+def test_threads_and_runs_have_a_bound() -> None:
+    """A worker is a process: as many as somebody says may be more than the machine bears."""
+    for threads, given in ((5000, {}), (1, {"INTRA_THREAD_NUM": 5000, "INTER_THREAD_NUM": 2})):
+        s = session(small(), threads, **given)
+        (p,) = [p for p in s._sess._engine.providers if p.name == NAME]
+        assert p.runs_on.capacity == max(16, len(os.sched_getaffinity(0)))
+
+
+@emulated
 def test_threads_change_no_bit() -> None:
     made = small()
     first, *others = (session(made, n).run(None, X)[0] for n in (1, 2, 3))
@@ -206,7 +215,7 @@ def test_threads_change_no_bit() -> None:
     ({"INTRA_THREAD_AFFINITY": "4095"}, "may not use"), ({"INTRA_THREAD_NUM": "many"}, "whole number"),
     ({"DENSE_ACCURACY_LEVEL": "x"}, "whole number"), ({"target": "k9"}, "no such target"),
     ({"DISABLE_PASSES_FILTER": "a"}, "disabled_optimizers"), ({"PLUGIN_LIB": "a.so"}, "@orthrus.op"),
-    ({"NO_SUCH": "1"}, "has no option")])
+    ({"INTER_THREAD_NUM": 10**9}, "between 1 and 1024"), ({"NO_SUCH": "1"}, "has no option")])
 @emulated
 def test_what_cannot_be_followed_is_an_error(given: dict[str, Any], said: str) -> None:
     with pytest.raises(errors.ALL) as caught:

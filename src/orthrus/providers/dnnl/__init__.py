@@ -49,8 +49,8 @@ class DnnlExecutionProvider(ExecutionProvider):
     options: ClassVar[dict[str, Option]] = {
         "use_arena": Option(flag, True, "1 keeps the memory of a run for the next one of the same shapes, "
                                         "0 gives it back"),
-        "num_of_threads": Option(_count, 0, "threads of a run; 0: what the session says, else as many as "
-                                            "there are cores"),
+        "num_of_threads": Option(_count, 0, "threads of a run, at most one for each processor; 0: what the "
+                                            "session says, else as many as there are"),
         "primitive_cache_capacity": Option(
             _at_most(1 << 20), -1, "primitives oneDNN remembers, in the whole process; -1 leaves it as it "
             "is, at first 1024"),
@@ -123,6 +123,9 @@ class DnnlExecutionProvider(ExecutionProvider):
         return [Kernel(fused, f"oneDNN for {len(part.nodes)} nodes")]
 
     def _threads(self) -> int:
+        """At most as many as there are processors: OpenMP's runtime ends the process where the system does
+        not give it the threads it was asked for."""
         if self.settings["deterministic"]:
             return 1
-        return self.settings["num_of_threads"] or self.threads or len(usable())
+        there = len(usable())
+        return min(self.settings["num_of_threads"] or self.threads or there, there)

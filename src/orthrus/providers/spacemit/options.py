@@ -15,6 +15,7 @@ from ..base import Option
 from .targets import TARGETS
 
 PREFIX = "SPACEMIT_EP_"
+_MOST_RUNS = 1024
 
 
 class _List(tuple[Any, ...]):
@@ -36,8 +37,8 @@ def _count(text: str) -> int:
 
 
 def _runs(text: str) -> int:
-    if _count(text) < 1:
-        raise ValueError("it is less than 1")
+    if not 1 <= _count(text) <= _MOST_RUNS:
+        raise ValueError(f"it is not between 1 and {_MOST_RUNS}")
     return int(text)
 
 

@@ -42,6 +42,8 @@ NAME = "SpineSubgraph"
 
 _THREADS = 4
 """Threads where nobody says how many, if there are that many processors."""
+_MOST = 16
+"""Threads at most, where there are no more processors: the cores of the largest chip that is emulated."""
 
 _FURTHER = (Runtime(), Entry(object.__basicsize__), gather_workers(), note_time())
 
@@ -97,6 +99,7 @@ class SpaceMITExecutionProvider(GeneratingProvider):
                                   "not use", found=";".join(map(str, sorted(missing))),
                                   expected=";".join(map(str, sorted(there))))
         threads = asked or len(cores) or self.threads or min(_THREADS, len(there) or _THREADS)
+        threads = min(threads, max(_MOST, len(there)))
         if on_board():
             from .board import Board
 
