@@ -284,6 +284,17 @@ def test_tensors_are_written(tmp_path: Path) -> None:
 
 
 @emulated
+def test_a_profile_that_cannot_be_written_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    for prefix in ("/no/such/folder/spine", "a\0b"):
+        s = session(small(), DEBUG_PROFILE=prefix)
+        s.run(None, X)
+        del s
+        gc.collect()
+    said = [each.getMessage() for each in caplog.records if "profile is not written" in each.getMessage()]
+    assert len(said) == 2 and "/no/such/folder" in said[0] and "SPACEMIT_EP_DEBUG_PROFILE" in said[1]
+
+
+@emulated
 def test_a_profile_has_each_node_on_each_thread(tmp_path: Path) -> None:
     s = session(small(), 2, DEBUG_PROFILE=tmp_path / "spine")
     s.run(None, X)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import logging
 import os
 import threading
 import time
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
+log = logging.getLogger("orthrus")
 
 _count = itertools.count()
 
@@ -60,6 +63,10 @@ class Profile:
         yield note
 
     def write(self) -> None:
-        """Write what there is so far."""
-        with self._lock, open(self.path, "w", encoding="utf-8") as file:
-            json.dump({"traceEvents": self._events}, file)
+        """Write what there is so far; a warning says where that cannot be."""
+        try:
+            with self._lock, open(self.path, "w", encoding="utf-8") as file:
+                json.dump({"traceEvents": self._events}, file)
+        except (OSError, ValueError) as error:
+            log.warning("the profile is not written to %s: %s; SPACEMIT_EP_DEBUG_PROFILE begins with a "
+                        "folder that is there", self.path, error)
