@@ -321,3 +321,27 @@ def test_the_command_says_what_it_lacks() -> None:
     done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "") and "pip install typer rich" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def _asks(tree: ast.AST) -> set[str]:
+    """Functions of a module that answer None or a `No`, and those that give such a function."""
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
+            and node.returns is not None
+            and ast.unparse(node.returns).strip("'\"") in ("No | None", "Check")}
+
+
+def _called(node: ast.expr) -> str:
+    while isinstance(node, ast.Call):
+        node = node.func
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_no_refusal_is_passed_over(path: Path) -> None:
+    """A `No` is false: `first(node) or second(node)` is what the second says, whatever the first said."""
+    tree = read(path)
+    asks = _asks(tree)
+    found = [node.lineno for node in ast.walk(tree)
+             if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or)
+             and any(isinstance(value, ast.Call) and _called(value) in asks for value in node.values[:-1])]
+    assert not found, f"lines {found}: compare with None"

@@ -207,6 +207,30 @@ def test_a_mask_that_hides_everything_gives_zeros() -> None:
     assert made.explain()["attention"].provider == NAME
 
 
+REFUSED = {
+    "computed sizes": ("Resize", ["x", "", "", "sizes"], {"mode": "nearest"}, "no constant"),
+    "places of maxima": ("MaxPool", ["x"], {"kernel_shape": [2, 2]}, "another output"),
+}
+
+
+@works
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_known_to_be_impossible_is_refused(name: str) -> None:
+    """When the session is made, and not in its runs."""
+    kind, inputs, attrs, why = REFUSED[name]
+    results = ["y", "more"] if kind == "MaxPool" else ["y"]
+    nodes = [helper.make_node("Shape", ["x"], ["sizes"]),
+             helper.make_node(kind, inputs, results, name="it", **attrs)]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    outputs += [helper.make_tensor_value_info("more", TensorProto.INT64, None)] * (len(results) - 1)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, list("abcd"))
+    graph = helper.make_graph(nodes, "g", [x], outputs)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    found = ort.InferenceSession(made.SerializeToString(), providers=[NAME, "CPUExecutionProvider"]).explain()
+    assert found["it"].provider == "CPUExecutionProvider"
+    assert why in next(each.reason for each in found["it"].refusals if each.provider == NAME)
+
+
 @works
 def test_views_alone_are_left() -> None:
     data = model([helper.make_node("Transpose", ["x"], ["y"], name="turn")], {"x": (2, 3)}, {})

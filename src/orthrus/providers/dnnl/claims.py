@@ -53,6 +53,13 @@ def _rank(least: int, most: int) -> Check:
     return check
 
 
+def _each(*checks: Check) -> Check:
+    """The first refusal of these, which is false, as every `No` is."""
+    def check(node: Node) -> No | None:
+        return next((no for each in checks if (no := each(node)) is not None), None)
+    return check
+
+
 def _unary(node: Node) -> No | None:
     found = function(node)
     return found if isinstance(found, No) else None
@@ -95,10 +102,6 @@ def _skip(node: Node) -> No | None:
     return None
 
 
-def _pool(node: Node) -> No | None:
-    return _first_output(node) or _rank(3, 5)(node)
-
-
 def _lrn(node: Node) -> No | None:
     if node.attributes["size"] % 2 == 0:
         return No("an even size")
@@ -124,7 +127,7 @@ def _resize(node: Node) -> No | None:
         return No(f"linear with {mode}; oneDNN's is half_pixel")
     if mode not in ("half_pixel", "asymmetric", "align_corners"):
         return No(f"coordinate_transformation_mode {mode}")
-    return _constants(1, 2, 3)(node) or _rank(3, 5)(node)
+    return _each(_constants(1, 2, 3), _rank(3, 5))(node)
 
 
 def _recurrent(functions: tuple[str, ...]) -> Check:
@@ -183,10 +186,6 @@ def _qlinear(node: Node) -> No | None:
         return No("a scale that is not positive, or not float32")
     out = node.output.elem
     return None if out in BYTES else No(f"its result is {out.text if out else 'of unknown type'}")
-
-
-def _qlinear_conv(node: Node) -> No | None:
-    return _qlinear(node) or _rank(3, 5)(node)
 
 
 def _dequantize(node: Node) -> No | None:
@@ -274,9 +273,9 @@ CLAIMS: dict[str, tuple[tuple[ElementType, ...], Check]] = {
     "Gemm": (REAL, _always),
     "MatMulInteger": (BYTES, _integer_matmul),
     "QLinearMatMul": (BYTES, _qlinear),
-    "QLinearConv": (BYTES, _qlinear_conv),
-    "MaxPool": (REAL, _pool),
-    "AveragePool": (REAL, _pool),
+    "QLinearConv": (BYTES, _each(_qlinear, _rank(3, 5))),
+    "MaxPool": (REAL, _each(_first_output, _rank(3, 5))),
+    "AveragePool": (REAL, _each(_first_output, _rank(3, 5))),
     "GlobalMaxPool": (REAL, _rank(3, 5)),
     "GlobalAveragePool": (REAL, _rank(3, 5)),
     "BatchNormalization": ((E.FLOAT,), _batch),
