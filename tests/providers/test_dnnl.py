@@ -275,6 +275,26 @@ def test_no_more_threads_are_asked_for_than_there_are_processors() -> None:
         assert made.explain().parts[0].threads == len(usable())
 
 
+EDGES = np.concatenate([[near + side * np.geomspace(1e-7, 0.5, 400) for near in (0, 1, -1, 2, -2, 8, -8)
+                         for side in (1, -1)], [np.geomspace(1e-6, 60, 400)]]).ravel().astype(np.float32)
+
+
+@works
+@pytest.mark.parametrize("kind", ["Log", "Exp", "Sqrt", "Tanh", "Sigmoid", "Elu", "Mish", "HardSwish",
+                                  "Reciprocal", "Softplus", "Gelu"])
+def test_functions_of_one_number_are_as_exact_as_their_type(kind: str) -> None:
+    """Near their zeros as well: a difference of some bits there becomes another whole number where buckets of
+    distances are counted, as T5 does."""
+    x = np.abs(EDGES) if kind in ("Log", "Sqrt") else EDGES[EDGES != 0]
+    graph = helper.make_graph([helper.make_node(kind, ["x"], ["y"])], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N"])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N"])])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    found, wanted = (ort.InferenceSession(made.SerializeToString(), providers=[name]).run(None, {"x": x})[0]
+                     for name in (NAME, "CPUExecutionProvider"))
+    np.testing.assert_allclose(found, wanted, 2e-6, 1e-6)
+
+
 @works
 def test_runs_on_several_threads_agree() -> None:
     made, x = session(residual_block(), {"num_of_threads": "2"}), real(2, 16, 8, 8)

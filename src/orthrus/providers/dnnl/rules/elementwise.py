@@ -20,7 +20,7 @@ from ..tensor import Argument, Tensor
 Read = Callable[[Node], Eltwise | No]
 
 _PLAIN = {"Relu": Eltwise("relu"), "Sigmoid": Eltwise("logistic"), "Tanh": Eltwise("tanh"),
-          "Exp": Eltwise("exp"), "Log": Eltwise("log"), "Sqrt": Eltwise("sqrt"), "Abs": Eltwise("abs"),
+          "Exp": Eltwise("exp"), "Sqrt": Eltwise("sqrt"), "Abs": Eltwise("abs"),
           "Neg": Eltwise("linear", -1.0), "Mish": Eltwise("mish"),
           "HardSwish": Eltwise("hardswish", 1 / 6, 0.5), "Round": Eltwise("round"),
           "com.microsoft::Gelu": Eltwise("gelu_erf")}
