@@ -207,6 +207,26 @@ def test_a_mask_that_hides_everything_gives_zeros() -> None:
     assert made.explain()["attention"].provider == NAME
 
 
+@works
+@pytest.mark.parametrize("level", ["ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"])
+def test_no_level_makes_products_that_are_left(level: str) -> None:
+    """Scaled, transposed and between several dimensions."""
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 1, 3, 2]),
+             helper.make_node("MatMul", ["x", "t"], ["p"]), helper.make_node("Mul", ["p", "c"], ["s"]),
+             helper.make_node("Add", ["s", "m"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["q"]),
+             helper.make_node("Transpose", ["q"], ["r"], perm=[0, 1, 3, 2]),
+             helper.make_node("MatMul", ["r", "v"], ["y"])]
+    data = model(nodes, {"x": (2, 3, 5, 4)}, {"c": np.array(0.3, np.float32), "m": real(2, 3, 5, 5),
+                                              "w": real(5, 7), "v": real(5, 6)})
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    made = ort.InferenceSession(data, options, providers=[NAME, "CPUExecutionProvider"])
+    assert {each.provider for each in made.explain()} == {NAME}
+    plain = ort.InferenceSession(data, providers=[("CPUExecutionProvider", {"use_codegen": "0"})])
+    x = {"x": real(2, 3, 5, 4)}
+    np.testing.assert_allclose(made.run(None, x)[0], plain.run(None, x)[0], 1e-5, 1e-5)
+
+
 REFUSED = {
     "computed sizes": ("Resize", ["x", "", "", "sizes"], {"mode": "nearest"}, "no constant"),
     "places of maxima": ("MaxPool", ["x"], {"kernel_shape": [2, 2]}, "another output"),
@@ -401,7 +421,8 @@ def test_constants_are_onednn_s_own() -> None:
 
 @works
 @pytest.mark.parametrize("operators", [("Conv", "ConvTranspose", "MaxPool", "AveragePool"),
-                                       ("MatMul", "Gemm", "Softmax", "LSTM", "GRU"),
+                                       ("MatMul", "com.microsoft::FusedMatMul", "Gemm", "Softmax"),
+                                       ("LSTM", "GRU"),
                                        ("Add", "Mul", "Clip", "Gelu", "Concat", "Slice")])
 def test_operators_pass_the_kit(operators: tuple[str, ...]) -> None:
     report = check_provider(DnnlExecutionProvider, operators=operators, types=["float"],

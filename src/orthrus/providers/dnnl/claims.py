@@ -270,6 +270,7 @@ CLAIMS: dict[str, tuple[tuple[ElementType, ...], Check]] = {
     "Conv": (REAL, _rank(3, 5)),
     "ConvTranspose": ((E.FLOAT,), _rank(3, 5)),
     "MatMul": (REAL, _always),
+    "com.microsoft::FusedMatMul": (REAL, _always),
     "Gemm": (REAL, _always),
     "MatMulInteger": (BYTES, _integer_matmul),
     "QLinearMatMul": (BYTES, _qlinear),

@@ -29,6 +29,25 @@ def matrix_product(lo: Lowering, node: Node) -> None:
     product(lo, node, lo.tensor(node.inputs[0]), lo.tensor(node.inputs[1]))
 
 
+@lowers("com.microsoft::FusedMatMul")
+def product_of_flipped(lo: Lowering, node: Node) -> None:
+    """alpha * A' @ B'; what is flipped stays where it is."""
+    attrs = node.attributes
+    a, b = (_flipped(lo, lo.tensor(value), attrs[f"trans{side}"], attrs[f"transBatch{side}"])
+            for side, value in zip("AB", node.inputs, strict=True))
+    product(lo, node, a, b, first=[] if attrs["alpha"] == 1 else [(Eltwise("linear", attrs["alpha"]), None)])
+
+
+def _flipped(lo: Lowering, t: Tensor, flip: int, flip_batch: int) -> Tensor:
+    """`flip_batch` moves dimension 0 behind the other batch dimensions, `flip` swaps the last two."""
+    order = list(range(len(t.shape)))
+    if flip_batch and len(order) > 2:
+        order.insert(-1, order.pop(0))
+    if flip and len(order) > 1:
+        order[-2:] = order[:-3:-1]
+    return lo.permuted(t, order) if order != sorted(order) else t
+
+
 @lowers("QLinearMatMul")
 def quantized_product(lo: Lowering, node: Node) -> No | None:
     """As between DequantizeLinear and QuantizeLinear."""
