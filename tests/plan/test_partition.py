@@ -168,6 +168,17 @@ def test_options_are_declared() -> None:
     assert Fusing({"scale": 3}).settings == {"scale": 3.0, "quiet": False}
 
 
+TIMES = [(name, key) for name, cls in providers.known().items() for key, option in cls.options.items()
+         if "seconds" in option.doc and isinstance(option.default, float)]
+
+
+@pytest.mark.parametrize("name, key", TIMES)
+@pytest.mark.parametrize("text", ["inf", "1e300", "1e10", "3e6"])
+def test_any_time_is_one_that_the_system_can_wait(name: str, key: str, text: str) -> None:
+    """Which takes milliseconds in 32 bits."""
+    assert 0 < 1000 * providers.known()[name].options[key].read(text) < 1 << 31
+
+
 def test_registration() -> None:
     providers.register(Fusing)
     try:

@@ -45,6 +45,18 @@ def flag(text: str) -> bool:
     raise ValueError(f"{text!r} is neither 1 nor 0")
 
 
+LONGEST = 1e6
+"""Seconds that every wait of the system's can be told; more is as good as no limit."""
+
+
+def seconds(text: str) -> float:
+    """An option that is a time, at most LONGEST. Raises ValueError for what is no number, or less than 0."""
+    value = float(text)
+    if not value >= 0:
+        raise ValueError(f"{text} is less than 0")
+    return min(value, LONGEST)
+
+
 @dataclass(frozen=True)
 class Hardware:
     """What a provider computes on, for `get_ep_devices`. `kind`: 0 CPU, 1 GPU, 2 NPU; the numbers are the

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...codegen.machines import detect
 from ...ir import ElementType, Node
-from ..base import Option, flag
+from ..base import Option, flag, seconds
 
 DEVICES = {
     "local-sync": "llvm-cpu", "local-task": "llvm-cpu", "vulkan": "vulkan-spirv", "cuda": "cuda",
@@ -52,9 +52,9 @@ def _auto(text: str) -> str | bool:
 
 
 def _seconds(text: str) -> float:
-    if not (seconds := float(text)) > 0:
+    if not (found := seconds(text)):
         raise ValueError(f"{text} seconds are no time to compile in")
-    return seconds
+    return found
 
 
 def _words(text: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InvalidArgument
-from ..base import Option, flag
+from ..base import Option, flag, seconds
 
 log = logging.getLogger("orthrus")
 
@@ -37,9 +37,9 @@ def _whole(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    if not (seconds := float(text)) > 0:
+    if not (found := seconds(text)):
         raise ValueError(f"{text} seconds are no time to compile in")
-    return seconds
+    return found
 
 
 def _batches(text: str) -> tuple[int, ...]:

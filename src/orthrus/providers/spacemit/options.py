@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InvalidArgument
-from ..base import Option
+from ..base import Option, seconds
 from .targets import TARGETS
 
 PREFIX = "SPACEMIT_EP_"
@@ -73,10 +73,7 @@ def _bits(text: str) -> int:
 
 
 def _seconds(text: str) -> float | None:
-    value = float(text)
-    if not value >= 0:
-        raise ValueError("it is less than 0")
-    return value or None
+    return seconds(text) or None
 
 
 _CORES = {0xA03C: "spacemit-k1", 0xA064: "spacemit-k3", 0x5064: "spacemit-k3-x100"}
