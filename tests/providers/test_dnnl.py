@@ -280,7 +280,8 @@ def test_threads_are_the_session_s_and_put_back() -> None:
     assert made.explain().parts[0].threads == 1 and binding.library().openmp._get() == before
     two = session(residual_block(), {"num_of_threads": "2"})
     two.run(None, {"x": real(1, 16, 8, 8)})
-    assert two.explain().parts[0].threads == 2 and binding.library().openmp._get() == before
+    assert two.explain().parts[0].threads == min(2, len(usable()))
+    assert binding.library().openmp._get() == before
     assert session(residual_block(), {"deterministic": "1"}).explain().parts[0].threads == 1
 
 
