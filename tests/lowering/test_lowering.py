@@ -90,7 +90,7 @@ def test_plans_share_memory() -> None:
     kernel(rows(40_000))
     (larger,) = kernel.plans[((40_000, 8),)].idle  # type: ignore[union-attr]
     assert larger.arena is not arenas[0] and larger.arena.size > arenas[0].size
-    assert not any(arena.lock.locked() for arena in (*arenas, larger.arena))
+    assert not any(arena.in_use for arena in (*arenas, larger.arena))
 
 
 @generates
@@ -139,7 +139,7 @@ def test_a_run_that_fails_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch)
         patch.setattr(kernel, "_run", fail)
         kernel(rows(9))
     (instance,) = plan.idle
-    assert not instance.arena.lock.locked()
+    assert not instance.arena.in_use
 
 
 def test_equal_parameters_are_one_kernel() -> None:

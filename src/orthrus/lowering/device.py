@@ -23,14 +23,33 @@ from ..memory import LINE as ALIGN
 
 
 class Arena:
-    """`size` bytes at `base`, for one run at a time: that which has `lock`. Plans for other shapes use the
-    same, as memory costs most when it is touched first."""
+    """`size` bytes at `base`, for one run at a time: that for which `seize` said True, until it is `let_go`.
+    Plans for other shapes use the same, as memory costs most when it is touched first.
+
+    Who has it keeps it in a forked child, where a lock would be free: a program that is entered without
+    Python holds its arena between its runs too."""
 
     def __init__(self, room: np.ndarray) -> None:
         self.room = room
         self.base = room.ctypes.data + -room.ctypes.data % ALIGN
         self.size = room.nbytes - ALIGN
-        self.lock = lock()
+        self._free = [True]
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a run has it."""
+        return not self._free
+
+    def seize(self) -> bool:
+        """Have it; False where somebody else does."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return False
+
+    def let_go(self) -> None:
+        """Leave it to others."""
+        self._free.append(True)
 
 
 class Loaded(Protocol):
@@ -71,16 +90,16 @@ class PartDevice:
         return np.empty(size, np.uint8)
 
     def arena(self, size: int) -> Arena:
-        """An arena of at least `size` bytes, its lock acquired; a new one where all that are large enough are
+        """An arena of at least `size` bytes, seized; a new one where all that are large enough are
         in use. Raises MemoryError."""
         with self._lock:
             there = [arena for each in self._arenas if (arena := each()) is not None]
             for arena in sorted(there, key=lambda arena: arena.size):
-                if arena.size >= size and arena.lock.acquire(blocking=False):
+                if arena.size >= size and arena.seize():
                     return arena
             step = max(1 << 16, 1 << size.bit_length() >> 3)
             made = Arena(self.room(-(-size // step) * step + ALIGN))
-            made.lock.acquire()
+            made.seize()
             self._arenas = [*map(weakref.ref, there), weakref.ref(made)]
             return made
 

@@ -70,7 +70,7 @@ class Plan:
     def take(self) -> Instance:
         """An instance nobody uses, in an arena that no run uses."""
         for instance in self.idle:
-            if instance.arena.lock.acquire(blocking=False):
+            if instance.arena.seize():
                 try:  # noqa: SIM105
                     self.idle.remove(instance)
                 except ValueError:
@@ -81,7 +81,7 @@ class Plan:
     def give(self, instance: Instance) -> None:
         if len(self.idle) < _IDLE:
             self.idle.append(instance)
-        instance.arena.lock.release()
+        instance.arena.let_go()
 
 
 @dataclass(frozen=True)
