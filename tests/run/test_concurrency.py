@@ -22,6 +22,7 @@ from skips import needs
 
 import orthrus as ort
 from orthrus import limits
+from orthrus.api import background
 from orthrus.errors import Fail
 from orthrus.ops import define
 
@@ -94,16 +95,22 @@ def test_close_during_runs_ends_in_a_typed_error(parallel: bool) -> None:
         assert all(type(e).__module__ == "orthrus.errors" for e in errors)
 
 
+def sums(session: Any) -> list[float]:
+    """Each shape comes often enough to be served in every way that runs take."""
+    return [float(session.run(None, {"x": x})[0].sum()) for x, _ in varied(6) for _ in range(3)]
+
+
 def child(session: Any, results: Any) -> None:
-    results.put([float(session.run(None, {"x": x})[0].sum()) for x, _ in varied(6)])
+    results.put(sums(session))
 
 
 @needs("POSIX")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @pytest.mark.parametrize("parallel", [False, True])
-def test_a_forked_child_runs_what_its_parent_ran(parallel: bool) -> None:
-    session = ort.InferenceSession(weighty("control").SerializeToString(), options(parallel=parallel))
-    mine = [float(session.run(None, {"x": x})[0].sum()) for x, _ in varied(6)]
+@pytest.mark.parametrize("kind", ["plain", "control"])
+def test_a_forked_child_runs_what_its_parent_ran(kind: str, parallel: bool) -> None:
+    session = ort.InferenceSession(weighty(kind).SerializeToString(), options(parallel=parallel))
+    mine = sums(session)
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     workers = [context.Process(target=child, args=(session, results), daemon=True) for _ in range(2)]
@@ -140,6 +147,72 @@ def test_a_session_goes_to_a_spawned_process(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(tmp_path / "main.py"), str(tmp_path / "m.onnx")],
                           capture_output=True, text=True, timeout=120)
     assert done.stdout == "same\n", done.stderr
+
+
+LATE = """
+import sys, threading
+import numpy as np, orthrus
+
+def made():
+    options = orthrus.SessionOptions()
+    options.execution_mode = orthrus.ExecutionMode.ORT_PARALLEL
+    return orthrus.InferenceSession(sys.argv[1], options)
+
+def runs(session, rows):
+    feeds, there, got = {'x': np.ones((rows, 512), np.float32)}, threading.Event(), []
+    def callback(results, _, error):
+        got.extend([error, *results])
+        there.set()
+        if rows == 3:
+            try:
+                session.run_async(None, feeds, callback, None)
+            except orthrus.errors.Fail as refused:
+                got.append('refused')
+    session.run_async(None, feeds, callback, None)
+    assert there.wait(60) and not got[0], got[0]
+    (y,) = session.run(None, feeds)
+    assert y.tobytes() == got[1].tobytes() and y.shape[0] == rows
+
+def late():
+    threading.main_thread().join()
+    for rows in (2, 3, 3, 4):
+        runs(session, rows)
+    runs(made(), 5)
+    print('same', flush=True)
+
+session = made()
+if sys.argv[2] == 'used':
+    runs(session, 2)
+threading.Thread(target=late).start()
+"""
+
+
+@pytest.mark.parametrize("before", ["used", "new"])
+def test_threads_run_on_behind_the_main_one(before: str, tmp_path: Path) -> None:
+    """Pools of Python's take no work then. Runs whose callbacks begin others come to an end."""
+    (tmp_path / "m.onnx").write_bytes(weighty("control").SerializeToString())
+    (tmp_path / "main.py").write_text(LATE)
+    done = subprocess.run([sys.executable, str(tmp_path / "main.py"), str(tmp_path / "m.onnx"), before],
+                          capture_output=True, text=True, timeout=120)
+    assert done.stdout == "same\n", done.stderr
+
+
+def test_no_further_thread_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that starts none, as by `ulimit -u`: whatever uses threads does without."""
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+    peer = ort.InferenceSession(weighty("control").SerializeToString())
+    mine = sums(peer)
+    monkeypatch.setattr(background, "_pool", None)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        session = ort.InferenceSession(weighty("control").SerializeToString(), options(parallel=True))
+        np.testing.assert_allclose(sums(session), mine, rtol=1e-5)
+        got: list[Any] = []
+        session.run_async(None, {"x": X}, lambda results, *_: got.extend(results), None)
+        (y,) = session.run(None, {"x": X})
+    np.testing.assert_array_equal(got[0], y)
+    session.run(None, {"x": X})
 
 
 class Stop(Exception):
@@ -198,6 +271,23 @@ def test_a_run_that_breaks_off_leaves_the_session_usable(moody: Any, act: Any, p
             continue
         with pytest.raises(KeyboardInterrupt if act is interrupt else Fail):
             session.run(None, {"x": x})
+
+
+@needs("POSIX")
+@pytest.mark.usefixtures("listening")
+def test_no_step_goes_on_once_an_interrupt_is_out(moody: Any) -> None:
+    """Whoever gets it may let go of the memory that is fed."""
+    session, ended = ort.InferenceSession(moody_model(), options(parallel=True)), threading.Event()
+    main = threading.get_ident()
+
+    def slow() -> None:
+        signal.pthread_kill(main, signal.SIGINT)
+        time.sleep(0.5)
+        ended.set()
+    moody["act"] = slow
+    with pytest.raises(KeyboardInterrupt):
+        session.run(None, {"x": X})
+    assert ended.is_set()
 
 
 @pytest.mark.parametrize("parallel", [False, True])

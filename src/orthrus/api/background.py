@@ -5,37 +5,56 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..locks import lock
+from ..run.beside import Job, threads
 
 _lock = lock()
+_here = threading.local()
 _pool: Any = None
 
 
 def submit(work: Callable[[], list[Any]], callback: Callable[[Any, Any, str], None], user_data: Any) -> None:
     """Do `work`, then call `callback(results, user_data, error)`: results [] and a text where it failed, ""
-    where not.
+    where not; before this returns where no other thread is to be had.
 
-    A callback that raises is reported in the log.
+    A callback that raises is reported in the log. Raises Fail in a callback where there is no thread: one
+    that asks for the next run, and so on, would never end.
     """
-    _executor().submit(_work, work, callback, user_data)
+    from concurrent.futures import Future
+
+    from ..errors import Fail
+
+    future: Future[None] = Future()
+    job = Job(partial(_work, work, callback, user_data), future)
+    if job.given_to(_executor()):
+        return
+    if not hasattr(_here, "working"):
+        job()
+        if future.done():
+            future.result()
+    elif job.withdraw():
+        raise Fail("no thread does this run", found="a call in another's callback, and no thread to be had: "
+                   "the program ends, or has as many threads as it may", expected="calls while threads start",
+                   cure="call run, or end what callbacks begin before the main thread ends")
 
 
 def _executor() -> Any:
     global _pool
     with _lock:
         if _pool is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            _pool = ThreadPoolExecutor(max(4, os.cpu_count() or 1), "orthrus-async")
+            _pool = threads(max(4, os.cpu_count() or 1), "orthrus-async")
         return _pool
 
 
 def _work(work: Callable[[], list[Any]], callback: Callable[[Any, Any, str], None], user_data: Any) -> None:
     results: list[Any] = []
     text = ""
+    _here.working = True
     try:
         results = work()
     except Exception as error:
@@ -44,6 +63,8 @@ def _work(work: Callable[[], list[Any]], callback: Callable[[Any, Any, str], Non
         callback(results, user_data, text)
     except Exception:
         logging.getLogger("orthrus").exception("the callback of run_async raised")
+    finally:
+        del _here.working
 
 
 def _in_child() -> None:

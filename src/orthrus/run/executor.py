@@ -20,6 +20,7 @@ from ..limits import Deadline, Limits, held, over, using
 from ..locks import lock
 from ..plan import TRASH, Call, Code
 from ..processors import usable
+from .beside import Job, threads
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -164,7 +165,7 @@ def failure(step: Call, error: Exception, inputs: list[Any]) -> Exception:
 
 class ParallelExecutor:
     """Runs steps whose inputs are ready on `threads` threads, for 0 and less on as many as the process has
-    cores. Threads start with the first run, not before."""
+    cores; on the run's own where there are none to be had. Threads start with the first run, not before."""
 
     def __init__(self, threads: int, limits: Limits) -> None:
         self.threads, self.limits = threads if threads > 0 else max(2, len(usable())), limits
@@ -172,17 +173,16 @@ class ParallelExecutor:
         self._pid, self._closed = os.getpid(), False
         self._lock = lock()
 
-    def pool(self) -> ThreadPoolExecutor:
-        """The pool; a forked child gets one of its own. Raises Fail after `close`."""
+    def pool(self) -> ThreadPoolExecutor | None:
+        """The pool, None where there can be none; a forked child gets one of its own. Raises Fail after
+        `close`."""
         if self._pid != os.getpid():
             self._pool, self._pid = None, os.getpid()
         with self._lock:
             if self._closed:
                 raise _closed()
             if self._pool is None:
-                from concurrent.futures import ThreadPoolExecutor
-
-                self._pool = ThreadPoolExecutor(self.threads, "orthrus-inter-op")
+                self._pool = threads(self.threads, "orthrus-inter-op")
             return self._pool
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ class ParallelExecutor:
 
     def _first_error(self, code: Code, slots: list[Any], context: Context) -> BaseException | None:
         """Run `code`; answers what the first step to fail raised, once no step is running."""
-        from concurrent.futures import FIRST_COMPLETED, wait
+        from concurrent.futures import FIRST_COMPLETED, Future, wait
 
         waits, readers = _dependencies(code)
         ready = [i for i, count in enumerate(waits) if not count]
@@ -220,14 +220,23 @@ class ParallelExecutor:
         while ready or running:
             while ready and error is None:
                 i = ready.pop()
-                try:
-                    account = Context(room, 0.0, context)
-                    running[pool.submit(self._step, code[i], slots, account, lanes)] = i
-                except RuntimeError:
-                    error = _closed()
+                future: Future[None] = Future()
+                account = Context(room, 0.0, context)
+                job = Job(partial(self._step, code[i], slots, account, lanes), future)
+                if not job.given_to(pool):
+                    if self._closed:
+                        error = _closed()
+                        break
+                    job()
+                running[future] = i
             if not running:
                 break
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            try:
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+            except BaseException:
+                # what steps are still at is the caller's again after this
+                wait([future for future in running if not future.cancel()])
+                raise
             for future in done:
                 i = running.pop(future)
                 if (failed := future.exception()) is not None:

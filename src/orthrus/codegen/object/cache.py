@@ -292,7 +292,10 @@ def _filled(each: str, data: np.ndarray, file: int, quick: bool) -> bytes:
     numbers = range(len(starts))
     other = threading.Thread(target=read, args=(numbers[1::2],)) if len(starts) > 1 else None
     if other is not None:
-        other.start()
+        try:
+            other.start()
+        except RuntimeError:  # there may be no more of them
+            other = None
     read(numbers[::2] if other is not None else numbers)
     if other is not None:
         other.join()
