@@ -720,6 +720,34 @@ def test_every_text_is_compiled_with_its_own_option(first: int, monkeypatch: pyt
     assert now == [not first, bool(first)] and not wrong
 
 
+@needs("POSIX")
+@pytest.mark.parametrize("crew", [1, 3])
+def test_llvm_is_not_asked_where_memory_ends(crew: int) -> None:
+    """It would end the process, as it has no errors for that. Whatever the limit is, there is code or a
+    MemoryError."""
+    assert python(f"""
+        import collections, resource
+        from orthrus.codegen.object import build
+        from orthrus.codegen.runtime import scheduler
+        machine, ends = threads.host(), collections.Counter()
+        texts = [scheduler.text(machine)] * 6
+        build._llvm()
+        for more in range(0, 320, 12):
+            if not (child := os.fork()):
+                with open("/proc/self/statm") as file:
+                    size = int(file.read().split()[0]) * resource.getpagesize()
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                resource.setrlimit(resource.RLIMIT_AS, (size + (more << 20),) * 2)
+                try:
+                    build.assemble_all(texts, machine, {crew})
+                    os._exit(1)
+                except MemoryError:
+                    os._exit(2)
+            ends[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])] += 1
+        print(*sorted(ends))
+        """) == "1 2\n"
+
+
 def test_llvm_compiles_without_the_lock_of_llvmlite() -> None:
     """Else threads would wait for each other; and a forked process finds it free."""
     from llvmlite.binding import ffi

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from queue import SimpleQueue
@@ -19,6 +20,11 @@ _lock = lock()
 _UNROLLED = 3.5
 """Addresses for each value that a loop carries, from which on a module is unrolled code such as Winograd's
 transforms."""
+_ROOM = 1 << 26
+"""Bytes of addresses that a module takes at most to be compiled; a thread of its own takes thrice as many,
+most of them for the C library's heap of that thread."""
+_compiling: list[None] = []
+"""An entry for each module that is being compiled."""
 
 
 @functools.cache
@@ -102,7 +108,7 @@ def _share(work: Iterable[tuple[int, str]], machine: Machine, threads: int, made
     try:
         for each in work:
             queue.put(each)
-            if len(crew) < threads - 1:
+            if len(crew) < threads - 1 and _is_room(3 + len(crew)):
                 thread = awaited(threading.Thread(target=take, daemon=True))
                 try:
                     thread.start()
@@ -138,7 +144,28 @@ def _choose(plain: bool) -> None:
 
 def _emitted(text: str, target: Any, listing: bool = False) -> bytes:
     """A module compiled, in a context of its own. LLVM needs no lock for that; llvmlite's `emit_object` holds
-    one meanwhile, for all threads."""
+    one meanwhile, for all threads. Raises MemoryError before LLVM is asked."""
+    _compiling.append(None)
+    try:
+        if not _is_room(len(_compiling)):
+            raise MemoryError("there is not enough memory to compile a kernel")
+        return _compiled(text, target, listing)
+    finally:
+        _compiling.pop()
+
+
+def _is_room(count: int) -> bool:
+    """Whether the system has addresses for so many compilations: LLVM ends the process where it gets none."""
+    if not hasattr(mmap, "MAP_ANONYMOUS"):
+        return True
+    try:
+        mmap.mmap(-1, count * _ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _compiled(text: str, target: Any, listing: bool) -> bytes:
     from llvmlite.binding import ffi
 
     module = _llvm().parse_assembly(text, _llvm().create_context())
