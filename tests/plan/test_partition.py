@@ -120,6 +120,52 @@ def test_a_cyclic_capability_is_refused() -> None:
         engine(diamond(), Greedy())
 
 
+class Drawn(ExecutionProvider):
+    """Claims the nodes whose names begin with its letter, and compiles parts into functions of numpy's."""
+
+    fuses = True
+
+    def claim(self, node: Node) -> No | None:
+        return None if node.name.startswith(self.name[0]) else No("another's")
+
+    def compile(self, part: Part) -> Sequence[Kernel | No]:
+        def run(*arrays: np.ndarray) -> Any:
+            known: dict[Any, Any] = dict(zip(part.inputs, arrays, strict=True))
+            for node in part.nodes:
+                known[node.outputs[0]] = np.add(*(known[v] for v in node.inputs))
+            results = tuple(known[v] for v in part.outputs)
+            return results[0] if len(results) == 1 else results
+        return [Kernel(run, "drawn")]
+
+
+class First(Drawn):
+    name = "FirstExecutionProvider"
+
+
+class Second(Drawn):
+    name = "SecondExecutionProvider"
+
+
+@pytest.mark.parametrize("seed", [10, 24, 30, 50, 54, *range(10)])
+def test_parts_of_several_providers_do_not_wait_for_each_other(seed: int) -> None:
+    """Sums of earlier values, each claimed by one of two providers or left to the CPU's. Of the first five
+    graphs, parts that are convex each would wait for each other."""
+    rng = np.random.default_rng(seed)
+    feeds = {f"x{i}": X * i for i in range(4)}
+    known, nodes = dict(feeds), []
+    for i in range(24):
+        a, b = rng.choice(list(known)[-8:], 2)
+        nodes.append(helper.make_node("Add", [a, b], [f"v{i}"], name=f"{rng.choice(list('FSC'))}{i}"))
+        known[f"v{i}"] = known[a] + known[b]
+    results = [f"v{i}" for i in range(12, 24)]
+    for given in ((First(), Second()), (Second(), First())):
+        made = engine(model(nodes, list(feeds), results), *given)
+        for name, y in zip(results, made.run(None, feeds), strict=True):
+            np.testing.assert_allclose(y, known[name], rtol=1e-6)
+        for node in nodes:
+            assert made.explain()[node.name].provider[0] == node.name[0]
+
+
 def test_wrong_number_of_kernels() -> None:
     class Lazy(Fusing):
         name = "LazyExecutionProvider"

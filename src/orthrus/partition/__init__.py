@@ -8,8 +8,9 @@ flow have placements of their own.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
+from graphlib import TopologicalSorter
 from hashlib import blake2b
 
 from ..errors import EPFail
@@ -86,7 +87,7 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
             f"'{node.name}'",
             node=node, found="; ".join(map(str, refusals[node])),
             cure="register the operator with @orthrus.op, or a provider that has it")
-    return Placement(graph, _ordered(graph, owner), refusals, bodies, remarks)
+    return Placement(graph, _ordered(graph, owner, digest, counter), refusals, bodies, remarks)
 
 
 def _offer(provider: ExecutionProvider, view: GraphView, free: dict[Node, None], owner: dict[Node, Part],
@@ -124,7 +125,7 @@ def hand_back(placement: Placement, part: Part, why: No, providers: Sequence[Exe
         raise NotImplementedFail(
             f"{part.provider} gave {node.op_type} back, and no provider behind it takes it", node=node,
             found="; ".join(map(str, placement.refusals[node])))
-    placement.parts = _ordered(graph, owner)
+    placement.parts = _ordered(graph, owner, digest, counter)
 
 
 def _parts(graph: Graph, provider: ExecutionProvider, capability: Capability, place: dict[Node, int],
@@ -155,12 +156,28 @@ def _border(nodes: Sequence[Node]) -> tuple[list[Value], list[Value]]:
     return list(read), outputs
 
 
-def _ordered(graph: Graph, owner: dict[Node, Part]) -> list[Part]:
-    """Parts in an order in which each runs after what it reads. Raises EPFail where
-    fused parts wait for each other."""
+def _ordered(graph: Graph, owner: dict[Node, Part], digest: str, counter: list[int]) -> list[Part]:
+    """Parts in an order in which each runs after what it reads. Where fused parts of several providers wait
+    for each other, those that were placed later are divided. Raises EPFail for one that waits for itself."""
     if not any(part.fused for part in owner.values()):
         return [owner[node] for node in graph.nodes]
     parts = list(dict.fromkeys(owner[node] for node in graph.nodes))
+    order = _by_reads(parts)
+    if len(order) == len(parts):
+        return order
+    placed: dict[Node, Part] = {}
+    for part in dict.fromkeys(owner.values()):
+        if part.fused and len(_stages(graph, {}, part.nodes)) > 1:
+            raise EPFail(f"{part.provider} asked for a part that would wait for itself", node=part.name,
+                         cure="return connected, convex groups from get_capability; "
+                              "convex_groups(graph, nodes) makes them")
+        for piece in _divided(graph, placed, part, digest, counter):
+            placed.update(dict.fromkeys(piece.nodes, piece))
+    return _by_reads(list(dict.fromkeys(placed[node] for node in graph.nodes)))
+
+
+def _by_reads(parts: Sequence[Part]) -> list[Part]:
+    """`parts`, each after those whose results it reads; without those that wait for each other."""
     maker = {v: part for part in parts for v in part.outputs}
     waits: dict[Part, int] = {}
     readers: dict[Part, list[Part]] = {part: [] for part in parts}
@@ -177,12 +194,41 @@ def _ordered(graph: Graph, owner: dict[Node, Part]) -> list[Part]:
             waits[reader] -= 1
             if not waits[reader]:
                 ready.append(reader)
-    if len(order) != len(parts):
-        stuck = next(part for part in parts if waits[part])
-        raise EPFail(f"{stuck.provider} asked for a part that would wait for itself", node=stuck.name,
-                     cure="return connected, convex groups from get_capability; "
-                          "convex_groups(graph, nodes) makes them")
     return order
+
+
+def _divided(graph: Graph, placed: Mapping[Node, Part], part: Part, digest: str, counter: list[int]
+             ) -> list[Part]:
+    """A part, or the parts it has to become so that none waits for one of `placed` that waits for it."""
+    stages = _stages(graph, placed, part.nodes) if part.fused else []
+    if len(stages) < 2:
+        return [part]
+    made = list[Part]()
+    for nodes in stages:
+        name = f"{part.name.rpartition(digest)[0]}{digest}_{counter[0]}_{counter[0]}"
+        counter[0] += 1
+        made.append(Part(part.provider, nodes, *_border(nodes), name, graph.info, weakref.ref(graph)))
+    return made
+
+
+def _stages(graph: Graph, placed: Mapping[Node, Part], nodes: Sequence[Node]) -> list[list[Node]]:
+    """`nodes` by how often a path to them, through whole parts that are `placed`, has left them before."""
+    mine = set(nodes)
+    units: dict[Part | Node, list[Node]] = {}
+    for node in graph.nodes:
+        units.setdefault(placed.get(node, node), []).append(node)
+    reads = {unit: {placed.get(v.node, v.node) for v in _border(held)[0] if v.node is not None}
+             for unit, held in units.items()}
+    stage: dict[Part | Node, int] = {}
+    waiting = TopologicalSorter(reads)
+    for unit in waiting.static_order():
+        if unit in units:
+            stage[unit] = max((stage[source] + (source in mine and unit not in mine)
+                               for source in reads[unit] if source in stage), default=0)
+    found: dict[int, list[Node]] = {}
+    for node in nodes:
+        found.setdefault(stage[node], []).append(node)
+    return [found[i] for i in sorted(found)]
 
 
 def _digest(graph: Graph) -> str:
