@@ -194,6 +194,46 @@ def test_embeddings_whose_sum_is_read_too(last: list[onnx.NodeProto]) -> None:
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+def numbered(shape: tuple[int, ...], words: tuple[int | None, ...] = (2, 5), folded: bool = False,
+             ids: Any = None) -> onnx.ModelProto:
+    """Rows of words and of constant positions (0, 1, 2 ... where no `ids` are given), normalized; `folded`:
+    the positions' rows are a constant."""
+    rng = np.random.default_rng(8)
+    places = np.resize(np.arange(np.prod(shape)) if ids is None else ids, shape)
+    table = rng.normal(size=(20, 8)).astype(np.float32)
+    tensors = {"words": rng.normal(size=(30, 8)).astype(np.float32), "table": table, "places": places,
+               "g": np.linspace(1, 2, 8, dtype=np.float32), "b": np.linspace(-1, 1, 8, dtype=np.float32)}
+    if folded:
+        tensors["rows"] = table[places]
+    nodes = [helper.make_node("Gather", ["words", "ids"], ["word_rows"]),
+             *([] if folded else [helper.make_node("Gather", ["table", "places"], ["rows"])]),
+             helper.make_node("Add", ["word_rows", "rows"], ["sum"]),
+             helper.make_node("LayerNormalization", ["sum", "g", "b"], ["out"])]
+    graph = helper.make_graph(
+        nodes, "numbered", [helper.make_tensor_value_info("ids", TensorProto.INT32, words)],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(value, name) for name, value in tensors.items()])
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.mark.parametrize("folded", [False, True], ids=["ids", "rows"])
+@pytest.mark.parametrize(("shape", "words", "ids", "count"), [
+    ((1, 5), (2, 5), None, 1), ((1, 5), (2, 5), np.arange(2, 7), 1), ((1, 5), (None, 5), np.arange(2, 7), 1),
+    ((2, 5), (2, 5), np.arange(5), 1), ((2, 5), (2, 5), np.arange(2, 7), 1), ((2, 5), (2, 5), None, 1),
+    ((2, 5), (2, 5), [3, 1, 4, 1, 5, 9, 2, 6, 5, 3], 1), ((1, 5), (1, 5), None, 1),
+    ((1, 5), (1, 5), np.arange(2, 7), 1), ((2, 5), (1, 5), np.arange(5), 0), ((2, 5), (None, 5), None, 0),
+    ((1, 5), (2, 1), np.arange(5), 0), ((1, 5), (2, None), np.arange(5), 0)])
+def test_constant_positions(shape: tuple[int, ...], words: tuple[int | None, ...], ids: Any, count: int,
+                            folded: bool) -> None:
+    """Of one text or of all, from any number on; where their sizes may differ from the words', they stay."""
+    model = numbered(shape, words, folded, ids)
+    made = fused(model)
+    assert len(made.get_nodes_by_op_type("EmbedLayerNormalization")) == count
+    size = [w or s for w, s in zip(words, shape, strict=True)]
+    given = {"ids": np.random.default_rng(9).integers(30, size=size)}
+    np.testing.assert_allclose(run(made.model, given), run(model, given), atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["Softmax", "Add", "MatMul", "Transpose", "Erf", "Reshape"])
 def test_what_is_an_output_too_stays(kind: str) -> None:
     """Values inside a fusion that the model gives out, too."""

@@ -26,7 +26,14 @@ class _Lookup:
     @property
     def shared(self) -> bool:
         """Whether all texts have the same ids."""
-        return len(self.ids.shape) == 1 or self.ids.shape[0] == 1
+        known = array(self.ids)
+        return len(self.ids.shape) == 1 or self.ids.shape[0] == 1 or \
+            (known is not None and bool((known == known[:1]).all()))
+
+    def fits(self, words: Value) -> bool:
+        """Whether ids that are constant are as many as the words, in one text or in as many."""
+        return self.ids.const is None or (self.ids.shape[-1] == words.shape[1] and (
+            len(self.ids.shape) == 1 or self.ids.shape[0] in (1, words.shape[0])))
 
 
 @rule(lambda op, x, y, s, g, b=None: op.LayerNormalization(op.keep(op.Add(x, y), s), op.constant(g), b))
@@ -60,11 +67,11 @@ def _embedded(op, x, y, g, b, root, s):
     if g.elem not in _FLOATS or rank(g) != 1 or array(b) is None:
         return No("it is not normalized along the last axis")
     word, position, segment = _roles(found)
-    if rank(word.ids) != 2 or word.shared:
+    if rank(word.ids) != 2 or word.ids.const is not None:
         return No("the words have no ids [batch, sequence]")
-    counted = _counted(position.ids, word.ids)
-    if not counted and position.ids.const is not None:
+    if not all(it.fits(word.ids) for it in found):
         return No("the positions are constant, and not known to be as many as the words")
+    counted = _counted(position.ids, word.ids)
     places = None if counted else _places(op, position.ids)
     kinds = None if segment is None else _int32(op, _of_rows(op, segment.ids, word.ids))
     given = (_int32(op, word.ids), kinds, word.table, position.table,
@@ -95,18 +102,23 @@ def _lookups(op, value):
 
 
 def _folded(op, value):
-    """A constant [1, sequence, width] as the rows of a table, one after the other; None for anything else."""
+    """A constant [batch, sequence, width] as the rows of a table, one after the other, those that all texts
+    share once; None for anything else."""
     known = array(value)
-    if known is None or known.ndim != 3 or known.shape[0] != 1 or known.shape[1] < 2 or \
+    if known is None or known.ndim != 3 or 0 in known.shape or known.shape[1] < 2 or \
             value.elem not in _FLOATS:
         return None
-    return _Lookup(op.constant(known[0], name="position_embedding"), op.ints(range(known.shape[1])))
+    batch, length, width = known.shape
+    alike = bool((known == known[:1]).all())
+    ids = np.resize(np.arange(length if alike else batch * length), (batch, length))
+    rows = known[0] if alike else known.reshape(-1, width)
+    return _Lookup(op.constant(rows, name="position_embedding"), op.constant(ids if batch > 1 else ids[0]))
 
 
 def _roles(found):
-    """Words, positions and segments: words have ids of their own in each text and most rows, positions the
-    same ids in all texts or more rows than segments, which may be missing."""
-    word = max(found, key=lambda it: (not it.shared, it.ids.node is None, it.rows))
+    """Words, positions and segments: words have no constant ids, their own in each text, and most rows,
+    positions the same ids in all texts or more rows than segments, which may be missing."""
+    word = max(found, key=lambda it: (it.ids.const is None, not it.shared, it.ids.node is None, it.rows))
     rest = sorted((it for it in found if it is not word), key=lambda it: (it.shared, it.rows))
     return word, rest[-1], rest[0] if len(rest) == 2 else None
 
@@ -115,7 +127,7 @@ def _counted(ids, words):
     """Whether the ids are 0, 1, 2 ... as many as there are words."""
     known, length = array(ids), words.shape[1]
     if known is not None:
-        return known.shape[-1] == length and np.array_equal(known.ravel(), np.arange(known.size))
+        return known.shape[-1] == length and bool((known == np.arange(length)).all())
     node = ids.node
     if node is None or node.domain or node.op_type != "Slice" or array(node.inputs[0]) is None:
         return False
