@@ -468,9 +468,20 @@ def _(n):
     return [n.LayerNormalization(total, f(4), epsilon=1e-3), early, total]
 
 
-@spares("fuse_skip_layer_normalization")
-def _(n):
-    return [n.LayerNormalization(n.Add(n.input("x", "N", "S", 4), n.input("y", 1, 4)), f(4), f(4))]
+for rule in ("fuse_skip_layer_normalization", "fuse_skip_rms_normalization"):
+    for table, one, other in (
+        (FIRES, ("N", "S", 4), (1, "S", 4)), (FIRES, ("S", 4), ("N", "S", 4)),
+        (FIRES, (2, 3, 4), (1, 3, 4)), (SPARES, ("N", "S", 4), (1, 4)),
+        (SPARES, ("N", "S", 4), ("N", 1, 4)), (SPARES, ("N", 3, 4), (1, "S", 4)),
+        (SPARES, ("N", 1, 4), (1, "S", 4)),
+    ):
+
+        def build(n, one=one, other=other, rms="rms" in rule):
+            total = n.Add(n.input("x", *one), n.input("y", *other))
+            made = n.RMSNormalization(total, f(4)) if rms else n.LayerNormalization(total, f(4), f(4))
+            return [made, total]
+
+        case(table, rule, build)
 
 
 @spares("fuse_skip_layer_normalization")

@@ -234,6 +234,36 @@ def test_constant_positions(shape: tuple[int, ...], words: tuple[int | None, ...
     np.testing.assert_allclose(run(made.model, given), run(model, given), atol=1e-5)
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("biased", ["x", "skip"])
+@pytest.mark.parametrize("skip", [(2, 3, 8), (1, 3, 8)])
+@pytest.mark.parametrize("joined", [False, True])
+def test_the_bias_of_a_term_of_one_text_or_of_all(joined: bool, skip: tuple[int, ...], biased: str,
+                                                  swapped: bool) -> None:
+    """What is added to every text is the second term, whichever of them has the bias."""
+    terms = [f"{name}_biased" if name == biased else name for name in ("x", "skip")]
+    nodes = [helper.make_node("Add", [biased, "bias"], [f"{biased}_biased"])]
+    if joined:
+        nodes.append(helper.make_node("SkipLayerNormalization", [*terms, "g", "b"], ["out"],
+                                      domain="com.microsoft"))
+    else:
+        nodes += [helper.make_node("Add", terms[::-1] if swapped else terms, ["sum"]),
+                  helper.make_node("LayerNormalization", ["sum", "g", "b"], ["out"])]
+    shapes = {"x": (2, 3, 8), "skip": skip}
+    graph = helper.make_graph(
+        nodes, "terms", [helper.make_tensor_value_info(k, TensorProto.FLOAT, (None if joined else v[0], 3, 8))
+                         for k, v in shapes.items()],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.linspace(-1, i, 8, dtype=np.float32), name)
+         for i, name in enumerate(("bias", "g", "b"))])
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17),
+                                                                  helper.make_opsetid("com.microsoft", 1)])
+    made = fused(model)
+    assert [(n.op_type, len(n.input)) for n in made.model.graph.node] == [("SkipLayerNormalization", 5)]
+    given = {k: np.random.default_rng(i).normal(size=v) for i, (k, v) in enumerate(shapes.items())}
+    np.testing.assert_allclose(run(made.model, given), run(model, given), atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["Softmax", "Add", "MatMul", "Transpose", "Erf", "Reshape"])
 def test_what_is_an_output_too_stays(kind: str) -> None:
     """Values inside a fusion that the model gives out, too."""

@@ -253,11 +253,14 @@ def fused_matmul(d: Draw) -> Iterator[Made]:
 def skip_layer_normalization(d: Draw) -> Iterator[Made]:
     yield [d(2, 3, 8), d(2, 3, 8), d(8), d(8)], {}
     yield [d(2, 3, 8), d(2, 3, 8), d(8), d(8), d(8)], {"epsilon": 0.001}
+    yield [d(2, 3, 8), d(1, 3, 8), d(8), d(8), d(8)], {}
+    yield [d(2, 3, 8), d(3, 8), d(8), d(8)], {}
 
 
 @sampled("SkipSimplifiedLayerNormalization", *WIDE, domain="com.microsoft")
 def skip_rms_normalization(d: Draw) -> Iterator[Made]:
     yield [d(2, 3, 8), d(2, 3, 8), d(8)], {}
+    yield [d(2, 3, 8), d(1, 3, 8), d(8)], {}
 
 
 @sampled("SimplifiedLayerNormalization", *WIDE)

@@ -238,10 +238,24 @@ def fuse_skip_rms_normalization(op, x, y, s, g, root):
     return _skip(op, "com.microsoft::SkipSimplifiedLayerNormalization", x, y, s, root, (g,))
 
 
+def _terms(x, y):
+    """Two terms of a sum, of which the second may be one text's [1, length, width] or [length, width], which
+    is added to every text; None for others."""
+    if same_type(x, y):
+        return (x, y) if array(y) is None else (y, x)
+    for whole, part in ((x, y), (y, x)):
+        if rank(whole) == 3 and rank(part) in (2, 3) and whole.elem == part.elem:
+            text = whole.shape[1:]
+            if None not in text and part.shape in (text, (1, *text)):
+                return whole, part
+    return None
+
+
 def _skip(op, kind, x, y, s, root, weights):
     n = rank(s)
     axis = root.attribute("axis")
-    if n not in (2, 3) or axis not in (-1, n - 1) or not unread(root, 1, 2) or not same_type(x, y):
+    given = _terms(x, y)
+    if n not in (2, 3) or axis not in (-1, n - 1) or not unread(root, 1, 2) or given is None:
         return No("the terms are not two tensors of one shape, normalized along the last axis")
     if (
         rank(weights[0]) != 1
@@ -250,7 +264,6 @@ def _skip(op, kind, x, y, s, root, weights):
         or weights[0].elem != x.elem
     ):
         return No("scale and terms differ in type")
-    given = (x, y) if array(y) is None else (y, x)
     epsilon = root.attribute("epsilon")
     if any(user is not root for user in s.uses) or s.graph_outputs:
         made, _, _, total = op(kind)(*given, *weights, epsilon=epsilon, outputs=4)

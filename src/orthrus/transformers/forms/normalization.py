@@ -36,7 +36,8 @@ def _with_bias(op, x, b, y, weights, root):
     given = array(b)
     if given is None or given.ndim != 1 or rank(x) != rank(y) or x.shape[-1] != given.shape[0]:
         return No("the addend is no constant vector along the last axis")
-    made = op(root.kind)(x, y, *weights, b, epsilon=root.attribute("epsilon"), outputs=len(root.outputs))
+    terms = (y, x) if root.inputs[0] is y else (x, y)
+    made = op(root.kind)(*terms, *weights, b, epsilon=root.attribute("epsilon"), outputs=len(root.outputs))
     if len(root.outputs) == 1:
         return made
     return {old: new for old, new in zip(root.outputs, made, strict=True) if old is not None}
