@@ -16,6 +16,7 @@ from orthrus.ir import Graph, Node, TensorType, Value, verify
 from orthrus.limits import DEFAULT
 from orthrus.ops import find
 from orthrus.optimize import PASSES, optimize
+from orthrus.optimize.dimensions import Dimensions
 from orthrus.optimize.pattern import Rule
 
 F = np.float32
@@ -242,6 +243,23 @@ def test_the_same_numbers_in_other_shapes_stay_apart(end, shapes):
         tall, wide = (n.Unsqueeze(count, n.constant(np.array([axis]))) for axis in (0, 1))
         return [n.Sub(left, right), n.Sub(n.Abs(tall), wide), n.Exp(x)]
     run(build)
+
+
+@pytest.mark.parametrize("sizes", [
+    lambda n, s: s, lambda n, s: n.Cast(n.Cast(s, to=6), to=7), lambda n, s: n.Add(s, ints(0, 1)),
+    lambda n, s: n.Concat(n.Gather(s, ints(0)), ints(3), axis=0), lambda n, s: n.Slice(s, ints(0), ints(2)),
+    lambda n, s: n.Concat(n.Unsqueeze(n.Squeeze(n.Slice(s, ints(0), ints(1))), ints(0)), ints(-1), axis=0)])
+def test_what_follows_from_a_dimension_follows_it_when_more_is_known(sizes):
+    n = Net()
+    kept = n.Compress(n.input("x", "N", 3), np.array([True, True]), axis=0)
+    graph = n.outputs(n.Reshape(n.input("z", "P"), sizes(n, n.Shape(kept))))
+    dimensions = Dimensions({**graph.info.opsets}, [graph])
+    made, first = graph.outputs[0], graph.nodes[0].output
+    dimensions.refine(graph)
+    assert made.shape[0] == first.shape[0]
+    first.type = TensorType(first.type.elem, ("N", 3))
+    dimensions.refine(graph)
+    assert made.shape[0] == "N"
 
 
 def test_invented_dimension_names_are_gone_afterwards():

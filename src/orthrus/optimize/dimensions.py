@@ -213,14 +213,20 @@ class Dimensions:
         """What is known of the elements of `node`'s first output, `value`, where it is small."""
         if not small(value):
             return
-        before = value.content if value not in self.known else self.known[value].ravel().tolist()
-        if before is not None and None not in before and (value in self.known or not any(
-                map(self.invented, before))):
+        known = self.known.get(value)
+        before = value.content if known is None else [self._told(e) for e in known.ravel()]
+        if before is not None and None not in before and not any(map(self.invented, before)):
             return
         shapes, given = self._inputs(node)
         found = elements.follow(node, given, shapes)
         if found is None or found.shape != value.shape:
             return
+        if known is not None and known.shape == found.shape:
+            pairs = list(zip(known.flat, found.flat, strict=True))
+            if all(new is None or old == new for old, new in pairs):
+                return
+            found = elements.full(found.shape, None)
+            found.ravel()[:] = [old if new is None else new for old, new in pairs]
         self.known[value] = found
         told = tuple(map(self._told, found.ravel()))
         if value.elem != ElementType.BOOL and found.ndim < 2 and any(d is not None for d in told) \
