@@ -119,6 +119,27 @@ def test_an_operator_that_later_opsets_have_no_more(op: str, level: str, tmp_pat
     np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.parametrize("scale", [2.0, 1.5, None])
+@pytest.mark.parametrize("mode", ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"])
+def test_a_resize_beside_what_only_newer_opsets_have(mode: str, scale: float | None, tmp_path: Path) -> None:
+    """A Gelu written out becomes that of opset 20, from which on a Resize may mean something else."""
+    peer = pytest.importorskip("onnxruntime")
+    x = np.linspace(-2, 2, 18, dtype=np.float32).reshape(1, 2, 3, 3)
+    how = {"s": np.array([1, 1, scale, scale], np.float32)} if scale else {"n": np.array([1, 2, 5, 7])}
+    nodes = [NODE("Div", ["x", "root"], ["a"]), NODE("Erf", ["a"], ["b"]), NODE("Add", ["b", "one"], ["c"]),
+             NODE("Mul", ["x", "c"], ["d"]), NODE("Mul", ["d", "half"], ["e"]),
+             NODE("Resize", ["e", "", *(["s"] if scale else ["", "n"])], ["y"], mode="linear",
+                  coordinate_transformation_mode=mode)]
+    numbers = {"root": np.float32(np.sqrt(2)), "one": np.float32(1), "half": np.float32(0.5), **how}
+    model = made(nodes, {n: np.asarray(a) for n, a in numbers.items()}, [1, 2, 3, 3])
+    out = saved(model, "ORT_ENABLE_ALL", tmp_path)
+    one, two = (ort.InferenceSession(m.SerializeToString()).run(None, {"x": x})[0] for m in (model, out))
+    np.testing.assert_array_equal(one, two)
+    if (mode, scale) != ("align_corners", 1.5):  # no opset has both
+        theirs = peer.InferenceSession(out.SerializeToString()).run(None, {"x": x})[0]
+        np.testing.assert_allclose(theirs, one, rtol=1e-5, atol=1e-6)
+
+
 SEEDS = [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 24))]
 
 

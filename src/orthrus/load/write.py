@@ -180,13 +180,27 @@ def same_meaning(node: Node, opset: int, released: bool = True) -> bool:
         return False
     if schema.version == node.version:
         return True
-    if node.op is None or node.op is not find(node.domain, node.op_type, schema.version):
+    if node.op is None or (node.op is not find(node.domain, node.op_type, schema.version)
+                           and not (schema.version >= 11 and _resized_alike(node))):
         return False
     types = [(schema.input_at(i), v) for i, v in enumerate(node.inputs)] + [
         (schema.output_at(i), v) for i, v in enumerate(node.outputs)]
     return len(node.inputs) <= schema.max_input and set(node.attrs) <= set(schema.attributes) and all(
         formal is not None and (not formal.types or str(v.type) in formal.types)
         for formal, v in types if v is not None and v.type is not None)
+
+
+def _resized_alike(node: Node) -> bool:
+    """Whether it is a Resize of 11 to 18 that means the same from 19 on: where corners are aligned, the scaled
+    length counts from then on, and the whole number of elements before."""
+    if node.kind != "Resize" or node.version < 11:
+        return False
+    mode = node.attribute("coordinate_transformation_mode")
+    if mode != "align_corners":
+        return mode != "tf_half_pixel_for_nn"
+    scales = node.inputs[2] if len(node.inputs) > 2 else None
+    known = None if scales is None else scales.const
+    return scales is None or (isinstance(known, np.ndarray) and bool(np.all(known == np.rint(known))))
 
 
 def _sizes(node: Node) -> tuple[Any, ...]:
