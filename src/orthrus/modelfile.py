@@ -8,6 +8,7 @@ something changed.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -174,8 +175,10 @@ def _open(path: str) -> int:
 
 def unreadable(path: str, error: OSError) -> Fail:
     """What a file that cannot be read is told as."""
+    many = error.errno in (errno.EMFILE, errno.ENFILE)
     return Fail(f"Load model from {path} failed:system error number {error.errno}", found=error.strerror,
-                cure="check the file's permissions")
+                cure="raise the limit of open files (ulimit -n), or close sessions, which hold their files"
+                     if many else "check the file's permissions")
 
 
 def _no_file(path: str, found: str) -> InvalidProtobuf:

@@ -191,7 +191,7 @@ def same_meaning(node: Node, opset: int, released: bool = True) -> bool:
 
 
 def _resized_alike(node: Node) -> bool:
-    """Whether it is a Resize of 11 to 18 that means the same from 19 on: where corners are aligned, the scaled
+    """Whether it is a Resize of 11 to 18 that means the same from 19 on: between aligned corners, the scaled
     length counts from then on, and the whole number of elements before."""
     if node.kind != "Resize" or node.version < 11:
         return False
