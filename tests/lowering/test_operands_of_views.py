@@ -58,7 +58,7 @@ def faults(chosen: list[Sample]) -> list[str]:
             continue
         want = ort.InferenceSession(sample.model().SerializeToString()).run(None, sample.feeds)
         for which, array in sample.feeds.items():
-            if array.ndim == 0 or array.dtype.kind not in "fiub":
+            if array.ndim == 0 or array.dtype.kind not in "fiub" or array.dtype.name.startswith("float8"):
                 continue
             for layout in LAYOUTS:
                 model, feeds = laid(sample, layout, which)

@@ -156,10 +156,8 @@ def _emitted(text: str, target: Any, listing: bool = False) -> bytes:
 
 def _is_room(count: int) -> bool:
     """Whether the system has addresses for so many compilations: LLVM ends the process where it gets none."""
-    if not hasattr(mmap, "MAP_ANONYMOUS"):
-        return True
     try:
-        mmap.mmap(-1, count * _ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+        mmap.mmap(-1, count * _ROOM).close()
     except (OSError, ValueError, OverflowError):
         return False
     return True

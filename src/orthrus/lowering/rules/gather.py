@@ -383,10 +383,10 @@ def blocks(lo: Lowering, node: Node) -> Pending | No:
     assert vx is not None
     attrs = node.attributes
     s, t = attrs["blocksize"], lo.tensor(vx)
-    mode = attrs.get("mode", "DCR")
-    if t.rank != 4 or s < 1 or 0 in t.shape or mode not in BLOCK_MODES:
+    mode = attrs.get("mode")
+    if t.rank != 4 or s < 1 or 0 in t.shape or mode not in (None, *BLOCK_MODES):
         return No("no image, or its mode is unknown")
-    first = mode == "DCR"
+    first = mode != "CRD"
     n, c, h, w = t.shape
     deep = node.op_type == "DepthToSpace"
     if (c % (s * s)) if deep else (h % s or w % s):
