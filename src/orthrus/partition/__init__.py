@@ -87,7 +87,7 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
             f"'{node.name}'",
             node=node, found="; ".join(map(str, refusals[node])),
             cure="register the operator with @orthrus.op, or a provider that has it")
-    return Placement(graph, _ordered(graph, owner, digest, counter), refusals, bodies, remarks)
+    return Placement(graph, _ordered(graph, owner, counter), refusals, bodies, remarks)
 
 
 def _offer(provider: ExecutionProvider, view: GraphView, free: dict[Node, None], owner: dict[Node, Part],
@@ -125,7 +125,7 @@ def hand_back(placement: Placement, part: Part, why: No, providers: Sequence[Exe
         raise NotImplementedFail(
             f"{part.provider} gave {node.op_type} back, and no provider behind it takes it", node=node,
             found="; ".join(map(str, placement.refusals[node])))
-    placement.parts = _ordered(graph, owner, digest, counter)
+    placement.parts = _ordered(graph, owner, counter)
 
 
 def _parts(graph: Graph, provider: ExecutionProvider, capability: Capability, place: dict[Node, int],
@@ -134,9 +134,13 @@ def _parts(graph: Graph, provider: ExecutionProvider, capability: Capability, pl
         return [Part(provider.name, [node], *_border([node]), info=graph.info, origin=weakref.ref(graph))
                 for node in capability.nodes]
     nodes = sorted(set(capability.nodes), key=place.__getitem__)
-    name = f"{provider.name}_{capability.name}_{digest}_{counter[0]}_{counter[0]}"
+    return [_fused(graph, provider.name, f"{provider.name}_{capability.name}_{digest}", nodes, counter)]
+
+
+def _fused(graph: Graph, provider: str, stem: str, nodes: list[Node], counter: list[int]) -> Part:
+    name = f"{stem}_{counter[0]}_{counter[0]}"
     counter[0] += 1
-    return [Part(provider.name, nodes, *_border(nodes), name, graph.info, weakref.ref(graph))]
+    return Part(provider, nodes, *_border(nodes), name, graph.info, weakref.ref(graph))
 
 
 def _border(nodes: Sequence[Node]) -> tuple[list[Value], list[Value]]:
@@ -156,7 +160,7 @@ def _border(nodes: Sequence[Node]) -> tuple[list[Value], list[Value]]:
     return list(read), outputs
 
 
-def _ordered(graph: Graph, owner: dict[Node, Part], digest: str, counter: list[int]) -> list[Part]:
+def _ordered(graph: Graph, owner: dict[Node, Part], counter: list[int]) -> list[Part]:
     """Parts in an order in which each runs after what it reads. Where fused parts of several providers wait
     for each other, those that were placed later are divided. Raises EPFail for one that waits for itself."""
     if not any(part.fused for part in owner.values()):
@@ -171,7 +175,7 @@ def _ordered(graph: Graph, owner: dict[Node, Part], digest: str, counter: list[i
             raise EPFail(f"{part.provider} asked for a part that would wait for itself", node=part.name,
                          cure="return connected, convex groups from get_capability; "
                               "convex_groups(graph, nodes) makes them")
-        for piece in _divided(graph, placed, part, digest, counter):
+        for piece in _divided(graph, placed, part, counter):
             placed.update(dict.fromkeys(piece.nodes, piece))
     return _by_reads(list(dict.fromkeys(placed[node] for node in graph.nodes)))
 
@@ -197,18 +201,13 @@ def _by_reads(parts: Sequence[Part]) -> list[Part]:
     return order
 
 
-def _divided(graph: Graph, placed: Mapping[Node, Part], part: Part, digest: str, counter: list[int]
-             ) -> list[Part]:
+def _divided(graph: Graph, placed: Mapping[Node, Part], part: Part, counter: list[int]) -> list[Part]:
     """A part, or the parts it has to become so that none waits for one of `placed` that waits for it."""
     stages = _stages(graph, placed, part.nodes) if part.fused else []
     if len(stages) < 2:
         return [part]
-    made = list[Part]()
-    for nodes in stages:
-        name = f"{part.name.rpartition(digest)[0]}{digest}_{counter[0]}_{counter[0]}"
-        counter[0] += 1
-        made.append(Part(part.provider, nodes, *_border(nodes), name, graph.info, weakref.ref(graph)))
-    return made
+    stem = part.name.rsplit("_", 2)[0]
+    return [_fused(graph, part.provider, stem, nodes, counter) for nodes in stages]
 
 
 def _stages(graph: Graph, placed: Mapping[Node, Part], nodes: Sequence[Node]) -> list[list[Node]]:
@@ -220,8 +219,7 @@ def _stages(graph: Graph, placed: Mapping[Node, Part], nodes: Sequence[Node]) ->
     reads = {unit: {placed.get(v.node, v.node) for v in _border(held)[0] if v.node is not None}
              for unit, held in units.items()}
     stage: dict[Part | Node, int] = {}
-    waiting = TopologicalSorter(reads)
-    for unit in waiting.static_order():
+    for unit in TopologicalSorter(reads).static_order():
         if unit in units:
             stage[unit] = max((stage[source] + (source in mine and unit not in mine)
                                for source in reads[unit] if source in stage), default=0)

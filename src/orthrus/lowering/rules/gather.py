@@ -61,9 +61,8 @@ def gathered(lo: Lowering, x: Tensor, indices: Tensor, out: Tensor, before: int,
     count = math.prod(out.shape[before:before + tuples])
     if not batch and x.rank == before + parts and count <= _COLUMNS and (
             _ROWS[0] <= math.prod(x.shape[:before]) <= _ROWS[1]):
-        turned = [out.permute((*range(before, out.rank), *range(before))),
-                  x.permute((*range(before, x.rank), *range(before)))]
-        gathered(lo, turned[1], indices, turned[0], 0, tuples, parts, False)
+        columns, to = (t.permute((*range(before, t.rank), *range(before))) for t in (x, out))
+        gathered(lo, columns, indices, to, 0, tuples, parts, False)
         return
     step = out.joined(before, before + tuples)
     if step is None:

@@ -130,6 +130,7 @@ def unpooled(lo: Lowering, node: Node) -> Pending | No:
     shape = (*x.shape[:2], *size)
     if min(shape) < 1:
         return No("its result is empty")
+
     def write(lo: Lowering, out: Tensor) -> None:
         count, whole = math.prod(shape), target == shape and out.contiguous
         flat = out.view((count,), (1,)) if whole else lo.new((count,), x.dtype)
