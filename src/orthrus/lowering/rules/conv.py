@@ -21,7 +21,7 @@ from ..elements import store
 from ..lower import Emit, Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, c_strides, last_strides
 from ..walk import Walked
-from . import conv_columns, matrix_unit
+from . import conv_columns, conv_planes, matrix_unit
 from .conv_weights import Computed, Known, Weights
 from .elementwise import activation
 
@@ -304,8 +304,9 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     added = None if z is None else lo.tensor(z)
     if added is not None and not _accepts(added):
         added = lo.channels_last(added)
-    source, pointwise = lo.tensor(x), pointwise_of(lo, g, lo.tensor(x), node.inputs[1])
-    made = pointwise or Convolution(lo, g, source, _weights(w, g.groups, ("conv", id(node))))
+    source, weights = lo.tensor(x), _weights(w, g.groups, ("conv", id(node)))
+    planar = pointwise_of(lo, g, source, node.inputs[1]) or conv_planes.of(lo, g, source, weights)
+    made = planar or Convolution(lo, g, source, weights)
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         inner = then
@@ -316,7 +317,7 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
         if inner is not None:
             tree = inner if tree is None else tree.substitute(lambda leaf: leaf if leaf.value else inner)
         made.write(lo, out, *_with_bias(tree, operands, bias, shape))
-    waiting = Pending(shape, _F32, emit) if pointwise else _pending(shape, emit)
+    waiting = Pending(shape, _F32, emit) if planar else _pending(shape, emit)
     if lo.dtype(x) == _F32:
         return waiting
     return Lazy(shape, _VALUE.cast(lo.dtype(x)), [Source(waiting)])
