@@ -23,8 +23,8 @@ from ..tensor import Tensor, c_strides
 
 _F32 = "float32"
 FEW, MANY, MOST_BLOCKS = 8, 8, 25
-"""A group's channels of the result below which and of the image from which this is the way, and how many
-blocks are added at most."""
+"""A group's channels of the result below which this is the way, those of the image from which it always is
+then, and how many blocks are added at most."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,12 @@ class Columns:
         return math.prod(self.blocks) <= MOST_BLOCKS and all(
             first >= 0 and first + size <= t * s
             for first, size, t, s in zip(self.begin, self.size, self.reach, self.strides, strict=True))
+
+
+def pays(what: Columns, group: int, cin: int, cout: int) -> bool:
+    """Whether `group` groups of so many channels are faster so than phase by phase."""
+    even = cin == cout and all(k % s == 0 for k, s in zip(what.kernel, what.strides, strict=True))
+    return cout < FEW and (cin >= MANY or cin > cout or (group == 1 and (len(what.image) == 1 or even)))
 
 
 def rows_of(w: np.ndarray, group: int, what: Columns) -> np.ndarray:
