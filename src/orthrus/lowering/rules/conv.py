@@ -409,8 +409,8 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     if 0 in made:
         return No("its output is empty")
     what = conv_columns.Columns(tuple(shape[2:]), w.shape[2:], strides, tuple(begin), tuple(size))
-    few = isinstance(w, np.ndarray) and conv_columns.pays(what, group, cin, cout)
-    if few and set(dilations) == {1} and what.fits():
+    few = conv_columns.pays(what, group, cin, cout)
+    if isinstance(w, np.ndarray) and few and set(dilations) == {1} and what.fits():
         source = lo.tensor(x)
 
         def added(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
