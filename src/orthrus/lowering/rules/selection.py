@@ -37,9 +37,12 @@ def top_k(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
     every = (values, places, t)
     others = [a for a in range(t.rank) if a != axis]
     made = loops.nest([shape[a] for a in others], [[v.strides[a] for a in others] for v in every])
-    sizes = made.sizes or (1,)
-    lines = [v for t_, s in zip(every, made.strides, strict=True) for v in (*(s or (0,)), t_.strides[axis])]
+    sizes, strides = made.sizes or (1,), [s or (0,) for s in made.strides]
     least, lanes = attrs.get("largest") == 0, lo.machine.lanes(BYTES[kernels.working(t.dtype)])
+    if 2 * sizes[-1] < lanes:  # lanes are rows along the last dimension: the longest is to be that
+        longest = max(range(len(sizes)), key=lambda i: sizes[i])
+        sizes, *strides = ((*s[:longest], *s[longest + 1:], s[longest]) for s in (sizes, *strides))
+    lines = [v for t_, s in zip(every, strides, strict=True) for v in (*s, t_.strides[axis])]
     beside = lines[-2] == 1
     if (beside or length <= kernels.SHORT) and k <= kernels.MOST and 2 * sizes[-1] >= lanes:
         spec = kernels.best_of_short_rows(dtype=t.dtype, outer=len(sizes), k=k, least=least,
