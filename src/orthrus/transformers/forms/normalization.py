@@ -21,8 +21,8 @@ def fuse_simplified_layer_normalization(op, x, g, root):
 @rule(lambda op, x, b, y, g, t=None: [op(_SKIP)(op.Add(x, op.constant(b)), y, g, t),
                                       op(_SKIP)(y, op.Add(x, op.constant(b)), g, t)])
 def fuse_bias_skip_layer_normalization(op, x, b, y, g, t, root):
-    """A bias of one of the terms goes into the SkipLayerNormalization. That term stands first where it can, as
-    the second may be added to every text."""
+    """A bias of one of the terms goes into the SkipLayerNormalization. That term stands first where it can;
+    the other may be added to every text."""
     return _with_bias(op, x, b, y, (g, t), root)
 
 

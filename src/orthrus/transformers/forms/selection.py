@@ -18,7 +18,7 @@ from ...optimize.rules import movement as onnx_movement
 from ...optimize.rules import normalization as onnx_normalization
 from ...optimize.rules import rotary as onnx_rotary
 from ...records import dataclass
-from . import activation, attention, decoder, diffusion, embedding, normalization, older
+from . import activation, attention, decoder, diffusion, einsum, embedding, normalization, older
 from .asked import Asked
 
 
@@ -46,7 +46,7 @@ ALIKE: tuple[Form, ...] = (
     Form("enable_layer_norm", onnx_normalization.EXTENDED),
     Form("enable_group_norm", onnx_normalization.GROUPS, _DIFFUSION),
     Form("enable_rotary_embeddings", onnx_rotary.EXTENDED),
-    Form("enable_attention", onnx_attention.EXTENDED),
+    Form("enable_attention", (*einsum.EINSUM, *onnx_attention.EXTENDED)),
 )
 """Rules of the runtime's own optimizer, whose operators the forms start from."""
 
