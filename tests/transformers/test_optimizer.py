@@ -146,6 +146,26 @@ def test_positions_of_fixed_sizes_are_folded_and_fused() -> None:
     same(model, made)
 
 
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_network_before_its_training_is_fused_as_after_it(style: str, level: int) -> None:
+    """Biases are zeros and scales ones then; they stay, in the places of trained ones."""
+    trained = Encoder(style, 17, layers=1).model()
+    fresh = onnx.ModelProto()
+    fresh.CopyFrom(trained)
+    for tensor in fresh.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == 1:
+            scale = any(n.op_type in ("Mul", "LayerNormalization") and tensor.name == n.input[1]
+                        for n in fresh.graph.node)
+            array = np.full(tensor.dims[0], scale, np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    made, after = fused(fresh, opt_level=level), fused(trained, opt_level=level)
+    assert [(n.name, list(n.input)) for n in made.model.graph.node] == \
+        [(n.name, list(n.input)) for n in after.model.graph.node]
+    assert counts(made).get("BiasGelu", 0) == (style != "tf" or level == 0), "tf's sums are Gemm's at level 1"
+    same(fresh, made)
+
+
 def test_equal_weights_stay_constants_of_their_own() -> None:
     """As before training: products by equal weights are three, and a scale is no bias that equals it."""
     model = Encoder(layers=1).model()
