@@ -88,9 +88,7 @@ def optimize_model(input: str | os.PathLike[str] | ModelProto, model_type: str =
     if opt_level not in (None, *_LEVELS):
         raise InvalidValue("the level is not known", found=opt_level, expected=f"one of {_LEVELS}")
     if model_type not in MODEL_TYPES:
-        logger.warning("model type %r is not known; the model is left as it is. Known are %s", model_type,
-                       ", ".join(MODEL_TYPES))
-        return OnnxModel(_loaded(input))
+        return _unknown(input, model_type)
     level = MODEL_TYPES[model_type][2] if opt_level is None else opt_level
     if only_onnxruntime:
         with tempfile.TemporaryDirectory() as folder:
@@ -103,10 +101,16 @@ def optimize_model(input: str | os.PathLike[str] | ModelProto, model_type: str =
 
 def optimize_by_fusion(model: ModelProto, model_type: str = "bert", num_heads: int = 0, hidden_size: int = 0,
                        optimization_options: FusionOptions | None = None) -> OnnxModel:
-    """Only the fusions of `optimize_model`. Raises: InvalidValue for an unknown model type."""
+    """Only the fusions of `optimize_model`. A model of an unknown type comes back as it is, with a warning."""
     if model_type not in MODEL_TYPES:
-        raise InvalidValue("the model type is not known", found=model_type, expected=", ".join(MODEL_TYPES))
+        return _unknown(model, model_type)
     return _fused(model, model_type, num_heads, hidden_size, optimization_options, 0)
+
+
+def _unknown(source: Any, model_type: str) -> OnnxModel:
+    logger.warning("model type %r is not known; the model is left as it is. Known are %s", model_type,
+                   ", ".join(MODEL_TYPES))
+    return OnnxModel(_loaded(source))
 
 
 def _fused(source: Any, model_type: str, num_heads: int, hidden_size: int, options: FusionOptions | None,
