@@ -101,7 +101,7 @@ def optimize_model(input: str | os.PathLike[str] | ModelProto, model_type: str =
 
 def optimize_by_fusion(model: ModelProto, model_type: str = "bert", num_heads: int = 0, hidden_size: int = 0,
                        optimization_options: FusionOptions | None = None) -> OnnxModel:
-    """Only the fusions of `optimize_model`. A model of an unknown type comes back as it is, with a warning."""
+    """Only the fusions of `optimize_model`. A model of an unknown type stays as it is, with a warning."""
     if model_type not in MODEL_TYPES:
         return _unknown(model, model_type)
     return _fused(model, model_type, num_heads, hidden_size, optimization_options, 0)
