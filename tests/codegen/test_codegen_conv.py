@@ -91,13 +91,18 @@ class Case:
         assert np.abs(self.y - self.want).max() <= bound
 
     def direct(self, machine: Machine | None, **how: Any) -> None:
-        target = machine or host()
-        plan = direct.plan(self.g, target, **how)
+        assert not self.tiled(machine, **how)
+        self.check()
+
+    def tiled(self, machine: Machine | None, **how: Any) -> int:
+        """The status of the kernel, which puts its results into `y`."""
+        plan, status = direct.plan(self.g, machine or host(), **how), np.zeros(1, np.int64)
+        told = [status] if plan.merge > 1 else []
         native.run(plan.spec(self.tree, self.operands), self.x, plan.pack(self.w), self.y,
-                   *plan.cells(walk(self.x), walk(self.y)), *self.cells, items=plan.items,
+                   *plan.cells(walk(self.x), walk(self.y)), *told, *self.cells, items=plan.items,
                    scratch=plan.scratch,
                    machine=machine, splits=(plan.items // 3, plan.items // 2))
-        self.check()
+        return int(status[0])
 
     def each_channel(self, machine: Machine | None) -> None:
         target = machine or host()
@@ -292,6 +297,19 @@ def test_winograd_tells_of_numbers_it_is_not_for(value: float, told: bool, side:
     case = Case(5, 2, 1, 20, 24, (9, 11), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1))
     case.x[1, 19, 0, 8, 10] = value
     assert bool(case.transformed(machine, side, block)) == told
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("value", "told"), [(1e9, False), (np.inf, True), (np.nan, True)])
+@pytest.mark.parametrize(("cin", "kernel"), [(5, (1, 1)), (3, (3, 3)), (70, (3, 3)), (130, (1, 1))])
+def test_groups_tell_of_numbers_that_met_others(cin: int, kernel: tuple[int, int], value: float, told: bool,
+                                                machine: Machine | None) -> None:
+    """Groups that share a vector say so; each by itself spoils no other."""
+    for apart in (False, True):
+        case = Case(7, 2, 2, cin, 2, (5, 7), kernel, (1, 1), (1, 1), (kernel[0] // 2,) * 4)
+        case.x[1, 0, 0, 4, 6] = value
+        assert bool(case.tiled(machine, apart=apart)) == (told and not apart)
+        assert np.isfinite(case.y[:, 2:]).all() == (apart or not told)
 
 
 @pytest.mark.parametrize("machine", MACHINES)

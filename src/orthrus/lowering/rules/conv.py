@@ -131,11 +131,12 @@ class Convolution:
             self._write_winograd(lo, winograd.plan(g, machine, self.side), out, tree, operands, given)
             return
         flat = all(map(_even, (self.x, out, *(t for t, o in zip(operands, given, strict=True) if o.row))))
-        plan = direct.plan(g, machine, flat and g.strides[1:] == (1, 1), dtype=dtype)
+        plan = direct.plan(g, machine, flat and g.strides[1:] == (1, 1), dtype=dtype, apart=not lo.transforms)
         packed = self.weights.panels(lo, *plan.panelled)
         lo.step(plan.spec(tree, given), [
             self.x, packed, _met(out, _counted(plan), True), *plan.cells(_walk(self.x), _walk(out)),
-            *_cells_of(operands, _counted(plan))], plan.items, 1, plan.scratch)
+            *([Out(lo.status)] if plan.merge > 1 else []), *_cells_of(operands, _counted(plan))],
+            plan.items, 1, plan.scratch)
 
     def _on_matrix_unit(self, lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> bool:
         """Write the convolution there where that is faster."""
