@@ -70,10 +70,10 @@ class Lowering:
     whether convolutions may go by way of transforms of their images, or several groups as one;
     `accuracy_level`: of products with weights dequantized by blocks, as MatMulNBits has it; `given`: inputs
     whose elements are known, as they are in the host's memory. `finals` are the part's outputs; those that
-    have got their memory are in `outputs`. `why`: per node left to numpy, why; `later`: weights not yet dequantized;
-    `codes`: quantized tensors that values which no DequantizeLinear made stand for; `loops`: the first and
-    last of steps that are done again and again; `lent`: known values that went into a body of control flow or
-    came out of one, and what follows from them."""
+    have got their memory are in `outputs`. `why`: per node left to numpy, why; `later`: weights not yet
+    dequantized; `codes`: quantized tensors that values which no DequantizeLinear made stand for; `loops`: the
+    first and last of steps that are done again and again; `lent`: known values that went into a body of
+    control flow or came out of one, and what follows from them."""
 
     rules: ClassVar[RuleSet] = RULES
     cheap: ClassVar[int] = 6
