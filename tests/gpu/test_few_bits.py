@@ -13,6 +13,7 @@ from onnx import helper
 
 from orthrus.codegen.kernels.few_bits.layout import Blocks
 from orthrus.codegen.triton import compile as compiling
+from orthrus.codegen.triton.counts import tally
 from orthrus.codegen.triton.kernels.few_bits import Codes, pack
 from orthrus.codegen.triton.targets import TARGETS
 from orthrus.lowering.gpu import few_bits, walks
@@ -49,11 +50,12 @@ def test_products(case: int, target: str) -> None:
     _check(made, a, target)
 
 
-def test_one_row_of_four_bits() -> None:
+@pytest.mark.parametrize("target", ["gfx1100", "interpreted"])
+def test_one_row_of_four_bits(target: str) -> None:
     random = np.random.default_rng(1)
     made = Product(random, 33, 96, 4, 32, "codes", "float32")
     a = random.standard_normal((1, 96)).astype(np.float32)
-    _check(made, a, "gfx1100")
+    _check(made, a, target)
 
 
 @pytest.mark.slow
@@ -110,3 +112,23 @@ def test_large_products_are_multiplied_by_matrix_units(target: str, word: str, r
     assert (word in made) == (rows > 1)
     assert ".local" not in made and "scratch_" not in made
     assert any(wide in made for wide in ("ld.global.v4", "load_b128", "load_dwordx4", "cp.async"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", [2, 4])
+@pytest.mark.parametrize("target, most", [("sm_90", 6), ("gfx942", 7), ("gfx1100", 6)])
+def test_a_code_takes_few_instructions(target: str, most: int, bits: int) -> None:
+    """Else it is these that a product of one row waits for, and not its weights."""
+    steps, n, k, block = Steps(target), 64, 1 << 16, 128
+    weights = Weights(("w",), n, k, Blocks(bits, block, "float16", 1 << bits - 1), lambda: (
+        np.zeros((n, k * bits // 8), np.uint8), np.ones((n, k // block), np.float16), None))
+    a, out = np.zeros((1, k), np.float16), np.zeros((1, n), np.float16)
+    write(steps, steps.over(a), weights, None, steps.over(out), None, [])
+    (spec, args, items), at = steps.steps[0], TARGETS[target]
+    listing = compiling.text_of(spec, at, hints(spec, target, tuple(steps.arguments(args))),
+                                "ptx" if target.startswith("sm") else "amdgcn")
+    written = spec.written(at)
+    given = {name: value for (name, _), value in zip(written.arguments, args, strict=True)
+             if isinstance(value, int)}
+    count = tally(listing, written.text, given, items, at).instructions * written.warps * at.warp * items
+    assert count / (n * k) < most

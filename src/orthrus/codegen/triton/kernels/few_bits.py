@@ -21,6 +21,12 @@ from ..write import Writer, kernel
 from .gather import checked, reported
 from .products import Tile, lying, place
 
+_WHOLE = 23
+"""Bits of a float32's fraction."""
+
+_MAGIC = 0x4B000000
+"""2**23 as a float32."""
+
 _UNROLLED = 128
 """Bytes of a column that a tile has, at most."""
 
@@ -141,6 +147,47 @@ class _Kernel:
             return k.let(f"tl.load({self.table} + {code}.to(tl.int32))", "code")
         return k.let(f"{code}.to(tl.float32)", "code")
 
+    def words(self, columns: str, at: str) -> str:
+        """A tile of four bytes each: `columns` of n, `at` places of words within blocks."""
+        block = self.codes.block // 4
+        return self.k.let(f"tl.load(words + (chunk.to(tl.int64) * {self.n} + {columns}) * {block} + {at}, "
+                          f"mask={columns} < {self.n}, other=0)", "words")
+
+    def apart(self, words: str, plane: int) -> tuple[list[str], list[int]]:
+        """What the codes of one block stand for, less their zero points, float32: of each of the four bytes a
+        tile, times a power of two, and the power's exponent. A code that lies in the lowest bits of a number
+        from 2**23 on is that number less 2**23, wherever it lies there."""
+        k, codes, made, powers = self.k, self.codes, list[str](), list[int]()
+        bits, zero = codes.bits, self.zero(plane)
+        for byte in range(4):
+            place = 8 * byte + bits * plane
+            if self.table is not None:
+                code = k.let(f"({words} >> {place} & {(1 << bits) - 1}).to(tl.int32)")
+                made, powers = [*made, k.let(f"tl.load({self.table} + {code})", "code")], [*powers, 0]
+                continue
+            power = place if place + bits <= _WHOLE else 0
+            moved = words if place == power else f"({words} >> {place})"
+            mask = (1 << bits) - 1 << power
+            number = k.let(f"({moved} & {mask} | {_MAGIC:#x}).to(tl.float32, bitcast=True)")
+            if not isinstance(codes.zeros, str):
+                value = f"{number} - {float(2 ** _WHOLE + (codes.zeros << power))}"
+            else:
+                value = f"{number} - {float(2 ** _WHOLE)} - ({zero} * {float(1 << power)})[:, None]"
+            made, powers = [*made, k.let(value, "code")], [*powers, power]
+        return made, powers
+
+    def quarters(self, x: str, size: int) -> list[str]:
+        """Of each four of the `size` elements of `x` the first, the second and so on, float32."""
+        k = self.k
+        k.text(f"even, odd = tl.split(tl.reshape({x}.to(tl.float32), ({size // 4}, 2, 2)))")
+        parts = []
+        for pair in ("even", "odd"):
+            first, second = k.fresh("part"), k.fresh("part")
+            k.text(f"{first}, {second} = tl.split({pair})")
+            parts.append((first, second))
+        (a, c), (b, d) = parts
+        return [a, b, c, d]
+
     def scale(self, plane: int) -> str:
         """A block's scales."""
         return self._by_block(self.scales, plane)
@@ -182,30 +229,37 @@ def few_bits_rows(k: Writer, *, left: Left, codes: Codes, closing: Closing, rows
         piece = program // strips
         rn = program % strips * {columns} + tl.arange(0, {columns})
         rw = tl.arange(0, {wide})
+        words = {it.b}.to(tl.pointer_type(tl.uint32))
+        word = tl.arange(0, {wide // 4})
     """)
     it.begin()
     row_at = []
     for r in range(rows):
         k.text(f"""
             row{r} = tl.full((), {r}, tl.int32)
-            acc{r} = tl.zeros(({columns},), tl.float32)
+            acc{r} = tl.zeros(({columns}, {wide // 4}), tl.float32)
         """)
         row_at += [it.walking.offsets([0], [(f"row{r}", None), ("0", None)])[0][0]]
     with k.block("for chunk in range(first, last):"):
         for begin in range(0, codes.block, wide):
+            packed = it.words("rn[:, None]", f"(word + {begin // 4})[None, :]")
             at = f"(rw + {begin})" if begin else "rw"
-            packed = it.bytes("rn[:, None]", f"{at}[None, :]")
             for plane in range(codes.blocks):
-                value, zero, scale = it.numbers(packed, plane), it.zero(plane), it.scale(plane)
-                if zero is not None:
-                    value = k.let(f"{value} - {zero}{'' if it.zeros is None else '[:, None]'}", "code")
+                values, scale = it.apart(packed, plane), it.scale(plane)
                 offset, inside = it.columns(plane, at)
                 for r in range(rows):
                     x = k.let(f"tl.load({it.a} + {row_at[r]} + {offset}, mask={inside}, other=0)", "x")
-                    total = f"tl.sum({value} * {x}.to(tl.float32)[None, :], 1)"
-                    k.text(f"acc{r} = tl.fma({total}, {scale}, acc{r})")
+                    total = None
+                    for value, power, each in zip(*values, it.quarters(x, wide), strict=True):
+                        each = k.let(f"{each} * {2.0 ** -power!r}") if power else each
+                        by = f"{value}, {each}[None, :]"
+                        total = k.let(f"{value} * {each}[None, :]" if total is None else
+                                      f"tl.fma({by}, {total})", "total")
+                    k.text(f"acc{r} = tl.fma({total}, {scale}[:, None], acc{r})")
     k.warps = max(1, min(4, columns * wide // (16 * k.target.warp)))
-    with it.parts.last("program", "strips", [f"acc{r}" for r in range(rows)], f"tl.arange(0, {columns})",
+    for r in range(rows):
+        k.text(f"sum{r} = tl.sum(acc{r}, 1)")
+    with it.parts.last("program", "strips", [f"sum{r}" for r in range(rows)], f"tl.arange(0, {columns})",
                        columns) as sums:
         for r, value in enumerate(sums):
             it.close.store(value, [(f"row{r}", None), ("rn", f"rn < {it.n}")])
