@@ -120,7 +120,9 @@ def _over_blocks(lo: GpuLowering, work: RowWork, tensors: Sequence[Tensor], out:
         return Expr.leaf(len(met) - 1, F)
     x = work.reads.tree
     if kernel.kind == "layer":
-        x = Expr("sub", (x, by_row(x)), F)
+        x, leaf = Expr("sub", (x, by_row(x)), F), Expr.leaf(0, F)
+        finite = Expr("lt", (Expr("abs", (leaf,), F), Expr.const(math.inf, F)), "bool")
+        x = Expr("sub", (x, by_row(x, Expr("where", (finite, leaf, Expr.const(0.0, F)), F))), F)
     size = Expr("add", (Expr.leaf(0, F), Expr.const(kernel.epsilon, F)), F)
     value = Expr("mul", (x, by_row(Expr("mul", (x, x), F), Expr("rsqrt", (size,), F))), F)
     first = len(met) - 1

@@ -152,7 +152,8 @@ def norm_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, kind
               keep: Closing | None = None, mean: bool = False, inverse: bool = False) -> None:
     """Rows divided by their size: `layer` (x - mean) / sqrt(variance + epsilon), `rms` x / sqrt(mean square +
     epsilon), `deviation` (x - mean) / (sqrt(variance) + epsilon), `l1` and `l2` x over its norm, 0 where that
-    is 0. The variance is that of the centred values. `keep` gets x itself.
+    is 0. The variance is that of the centred values, whose own mean, what rounding took from the first, is
+    met in the same pass and taken off too. `keep` gets x itself.
 
     Arguments behind those of `keep`: epsilon, then where asked for each row's mean and factor.
     """
@@ -164,22 +165,30 @@ def norm_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, kind
         ("middle", mean), ("factor", inverse)) if asked]
     centred = kind in ("layer", "deviation")
     x = _sized(read, rows, kept, kind, centred)
-    factor = {"l1": "power", "l2": "tl.sqrt_rn(power)",
-              "deviation": f"1 / (tl.sqrt_rn(power / {rows.length}) + {epsilon})"}.get(
-                  kind, f"1 / tl.sqrt_rn(power / {rows.length} + {epsilon})")
+    k.text(f"spread = power / {rows.length}")
+    if centred:
+        k.text(f"""
+            rest = rest / {rows.length}
+            rest = tl.where(tl.abs(rest) < float("inf"), rest, 0.0)
+            spread -= rest * rest
+            spread = tl.where(spread < 0, 0.0, spread)
+        """)
+    factor = {"l1": "power", "l2": "tl.sqrt_rn(power)", "deviation": f"1 / (tl.sqrt_rn(spread) + {epsilon})"
+              }.get(kind, f"1 / tl.sqrt_rn(spread + {epsilon})")
     k.text(f"row_factor = {factor}")
     for pointer, name in statistics:
-        k.store(pointer, "r", "row_middle" if name == "middle" else "row_factor", rows.mask)
+        k.store(pointer, "r", "row_middle + rest" if name == "middle" else "row_factor", rows.mask)
     if tile.whole:
-        _divided(close, rows, x, kind)
+        _divided(close, rows, k.let(f"{x} - rest") if centred else x, kind)
         return
     with rows.columns():
         x = read.load(rows.indices)
-        _divided(close, rows, k.let(f"{x} - row_middle") if centred else x, kind)
+        _divided(close, rows, k.let(f"{x} - row_middle - rest") if centred else x, kind)
 
 
 def _sized(read: Reader, rows: Rows, kept: Closer | None, kind: str, centred: bool) -> str:
-    """Find `row_middle` and `power`, of each row; where rows are whole, also what is to be divided."""
+    """Find `row_middle`, `rest`, the sum of what is centred, and `power`, of each row; where rows are whole,
+    also what is centred."""
     k, whole = rows.k, rows.tile.whole
 
     def entered() -> str:
@@ -196,6 +205,7 @@ def _sized(read: Reader, rows: Rows, kept: Closer | None, kind: str, centred: bo
             if centred:
                 k.text(f"row_middle = {rows.total(x)} / {rows.length}")
                 x = rows.only(f"{x} - row_middle", "0.0")
+                k.text(f"rest = {rows.total(x)}")
             k.text(f"power = {rows.total(square(x))}")
         return x
     if centred:
@@ -203,11 +213,16 @@ def _sized(read: Reader, rows: Rows, kept: Closer | None, kind: str, centred: bo
         with rows.columns():
             k.text(f"sums += {entered()}")
         k.text(f"row_middle = {rows.total('sums')} / {rows.length}")
+        rows.full("rests", "0.0")
     rows.full("powers", "0.0")
     with rows.columns():
         x = rows.only(f"{read.load(rows.indices)} - row_middle", "0.0") if centred else entered()
         k.text(f"powers += {square(x)}")
+        if centred:
+            k.text(f"rests += {x}")
     k.text(f"power = {rows.total('powers')}")
+    if centred:
+        k.text(f"rest = {rows.total('rests')}")
     return ""
 
 
