@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ..memory import LINE
 from ..records import dataclass
 from .step import KernelStep
-from .tensor import Buffer
+from .tensor import Buffer, Tensor
 
 ALIGN = LINE
 
@@ -92,6 +93,20 @@ def plan(steps: Sequence[KernelStep], always: Sequence[Buffer], loops: Sequence[
     for b, offset in zip(lives.buffers, offsets, strict=True):
         b.offset = offset
     return size
+
+
+def appends(steps: Sequence[KernelStep]) -> frozenset[tuple[int, int]]:
+    """An input and an output each that may be the same memory: a cache that rows are appended to, and that
+    nothing else reads."""
+    pairs = [(step.args[0], step.args[2]) for step in steps
+             if step.spec is not None and step.spec.template == "append_rows"]
+    if not pairs:
+        return frozenset()
+    readers = Counter(index for step in steps for index in {
+        a.buffer.index for a in step.args if isinstance(a, Tensor) and a.buffer.kind == "input"})
+    return frozenset((old.buffer.index, out.buffer.index) for old, out in pairs
+                     if (old.buffer.kind, out.buffer.kind) == ("input", "output")
+                     and readers[old.buffer.index] == 1 and old.byte_offset == out.byte_offset == 0)
 
 
 def _room(place: tuple[int, int]) -> int:

@@ -4,7 +4,6 @@ size of an arena."""
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from .attribution import Account
 from .device import PartDevice
 from .instance import Cells, Code, Plan
 from .lower import Lowering
-from .memory import ALIGN, plan
+from .memory import ALIGN, appends, plan
 from .report import Trail
 from .step import KernelStep
 from .tensor import Buffer, Tensor, numpy_type
@@ -33,19 +32,7 @@ def code_of(steps: Sequence[KernelStep], inputs: int, device: PartDevice, thread
     native = [s for s in steps if s.spec is not None]
     specs = [s.spec for s in native]
     return Code(None, specs, [s.node.label for s in native],
-                [s.node.op_type for s in native], inputs, _appends(steps), device, threads)
-
-
-def _appends(steps: Sequence[KernelStep]) -> frozenset[tuple[int, int]]:
-    pairs = [(step.args[0], step.args[2]) for step in steps
-             if step.spec is not None and step.spec.template == "append_rows"]
-    if not pairs:
-        return frozenset()
-    readers = Counter(index for step in steps for index in {
-        a.buffer.index for a in step.args if isinstance(a, Tensor) and a.buffer.kind == "input"})
-    return frozenset((old.buffer.index, out.buffer.index) for old, out in pairs
-                     if (old.buffer.kind, out.buffer.kind) == ("input", "output")
-                     and readers[old.buffer.index] == 1 and old.byte_offset == out.byte_offset == 0)
+                [s.node.op_type for s in native], inputs, appends(steps), device, threads)
 
 
 class Stepped(Plan):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -135,7 +135,8 @@ class GpuPart(ShapedPart[GpuPlan]):
                                 for shape, v in zip(key, self.part.inputs, strict=False)])
 
     def into(self, arrays: Sequence[Any], targets: Sequence[DeviceArray | None]) -> Any:
-        """As a call; a result is its target, where that is of its shape and type, and not read."""
+        """As a call; a result is its target, where that is of its shape and type, and in memory of its own,
+        or in that of the cache it is."""
         arrays = self.gate(arrays)
         plan = self.plan(arrays)
         return self.interpret(arrays) if plan is None else self._entered(
@@ -148,8 +149,7 @@ class GpuPart(ShapedPart[GpuPlan]):
             return None
         plan = self.plans.get(self.key(arrays))
         if plan is None or plan.graphs is None or not all(
-                _fits(target, shape, dtype, arrays)
-                for target, (shape, dtype) in zip(targets, plan.outputs, strict=True)):
+                _fits(plan, i, arrays, targets) for i in range(len(targets))):
             return None
         graphs, device, arena, size, status = plan.graphs, self.device, self.arena, plan.size, plan.status
         with arena.lock:
@@ -171,10 +171,12 @@ class GpuPart(ShapedPart[GpuPlan]):
         if plan.bytes > HARMLESS:
             reserve(plan.bytes, str(self.part))
         arrays = [a if isinstance(a, np.ndarray) else self._aligned(a) for a in arrays]
-        outputs = [target if target is not None and _takes(target, shape, dtype, arrays)
-                   else self.device.array(shape, dtype)
-                   for target, (shape, dtype) in zip(
-                       targets or [None] * len(plan.outputs), plan.outputs, strict=True)]
+        fitting = [i < len(targets) and _fits(plan, i, arrays, targets) for i in range(len(plan.outputs))]
+        outputs = [cast(DeviceArray, targets[i]) if fits else self.device.array(*plan.outputs[i])
+                   for i, fits in enumerate(fitting)]
+        if self.device.streams:
+            for target in (target for target, fits in zip(outputs, fitting, strict=True) if fits):
+                target.memory.writing(working(self.device))
         addresses = np.array([0 if isinstance(a, np.ndarray) else a.handle for a in (*arrays, *outputs)],
                              np.int64)
         with self.arena.lock:
@@ -325,17 +327,15 @@ class GpuPart(ShapedPart[GpuPlan]):
         return contents(self)
 
 
-def _takes(target: DeviceArray, shape: tuple[int, ...], dtype: np.dtype[Any],
-           arrays: Sequence[Any]) -> bool:
-    """Whether a result may be written to `target` while `arrays` are read."""
-    if not _fits(target, shape, dtype, arrays):
+def _fits(plan: GpuPlan, i: int, arrays: Sequence[Any], targets: Sequence[DeviceArray | None]) -> bool:
+    """Whether kernels that read `arrays`, and write others of `targets`, can write result `i` to its own."""
+    target, (shape, dtype) = targets[i], plan.outputs[i]
+    if target is None or target.shape != shape or target.dtype != dtype or target.handle % ALIGN:
         return False
-    if target.device.streams:
-        target.memory.writing(working(target.device))
-    return True
+    others = [a for j, a in enumerate(arrays) if (j, i) not in plan.appends or not _same(a, target)]
+    return not any(isinstance(a, DeviceArray) and a.memory is target.memory
+                   for a in (*others, *targets[:i], *targets[i + 1:]))
 
 
-def _fits(target: DeviceArray, shape: tuple[int, ...], dtype: np.dtype[Any], arrays: Sequence[Any]) -> bool:
-    """Whether kernels that read `arrays` can write a result to `target`."""
-    return target.shape == shape and target.dtype == dtype and target.handle % ALIGN == 0 and not any(
-        isinstance(a, DeviceArray) and a.memory is target.memory for a in arrays)
+def _same(a: Any, b: DeviceArray) -> bool:
+    return isinstance(a, DeviceArray) and (a.handle, a.shape, a.dtype) == (b.handle, b.shape, b.dtype)

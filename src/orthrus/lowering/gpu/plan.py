@@ -22,7 +22,7 @@ from ...ir import Value, in_memory
 from ...kernels import Device, Memory, Part, Work
 from ...records import dataclass
 from ..attribution import Account
-from ..memory import plan
+from ..memory import appends, plan
 from ..report import Trail
 from ..step import KernelStep
 from ..tensor import Buffer, Tensor, numpy_type
@@ -88,7 +88,7 @@ class GpuPlan:
     `steps` in order, `parts` of the run: launches without a break, each behind the host's step that comes
     first, if one does; `hosted`: whose steps these are. `status`: where in the arena kernels say that they
     gave up, -1 where none may; `size`: bytes of the arena; `bytes`: of all that a run takes, with its
-    outputs; `graphs`: runs that are recorded."""
+    outputs; `graphs`: runs that are recorded; `appends`: see there."""
 
     definitions = False
     scratch = 0
@@ -103,6 +103,7 @@ class GpuPlan:
         self.bytes = size + sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
         self.device, self.graphs = device, cast(Graphs | None, None)
         self.hosted = [step.node.label for step in steps if step.spec is None]
+        self.appends = appends(single(steps))
         self.idle: list[Any] = []
         self._pack(address)
 
