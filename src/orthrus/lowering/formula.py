@@ -190,7 +190,7 @@ class Open(Lowering):
 _UNLIKELY = 1_000_003
 
 
-class _Numbers:
+class Numbers:
     """Integers some of which are `SymInt`s, in an array of `shape`."""
 
     def __init__(self, given: Iterable[Any], rows: dict[Key, int], shape: Sequence[int] = (-1,)) -> None:
@@ -232,18 +232,18 @@ class Formula:
             offsets.append(offset)
         rows: dict[Key, int] = {}
         self.begins = np.array(given.begins, np.int64)
-        self.values = _Numbers(given.values, rows)
-        self.arena = _Numbers(arena, rows, (-1, 3))
-        self.constants = _Numbers([x for cell, _, offset in given.constants for x in (cell, offset)],
+        self.values = Numbers(given.values, rows)
+        self.arena = Numbers(arena, rows, (-1, 3))
+        self.constants = Numbers([x for cell, _, offset in given.constants for x in (cell, offset)],
                                   rows, (-1, 2))
-        self.arrays = _Numbers([x for row in given.arrays for x in row], rows, (-1, 3))
-        self.work = _Numbers([x for s in steps for x in (s.items, s.grain)], rows, (-1, 2))
-        self.scratch = _Numbers([s.scratch for s in steps], rows)
-        self.bytes = _Numbers([b.size for b in self.lives.buffers], rows)
+        self.arrays = Numbers([x for row in given.arrays for x in row], rows, (-1, 3))
+        self.work = Numbers([x for s in steps for x in (s.items, s.grain)], rows, (-1, 2))
+        self.scratch = Numbers([s.scratch for s in steps], rows)
+        self.bytes = Numbers([b.size for b in self.lives.buffers], rows)
         made_of = [made.outputs[v] for v in outputs]
         self.types = [(len(t.shape), numpy_type(t.dtype)) for t in made_of]
-        self.shapes = _Numbers([d for t in made_of for d in t.shape], rows)
-        self.tables = [(table.make, formed(table.given), cells, _Numbers(offsets, rows))
+        self.shapes = Numbers([d for t in made_of for d in t.shape], rows)
+        self.tables = [(table.make, formed(table.given), cells, Numbers(offsets, rows))
                        for table, cells, offsets in tables.values()]
         self.numbers = Polynomials(list(rows))
         self.served = False
@@ -258,11 +258,8 @@ class Formula:
         found = self.numbers.at(atoms) if atoms is not None else None
         if atoms is None or found is None:
             return None
-        left = iter(self.shapes.of(found).tolist())
-        outputs = [(tuple(next(left) for _ in range(rank)), dtype) for rank, dtype in self.types]
-        sizes = self.bytes.of(found)
-        largest = [math.prod(shape) * dtype.itemsize for shape, dtype in outputs]
-        if max([int(sizes.max(initial=0)), *largest]) > current().max_tensor_bytes:
+        outputs, sizes = self._outputs(found), self.bytes.of(found)
+        if self._largest(sizes, outputs) > current().max_tensor_bytes:
             return None
         values, work, kept = self.values.of(found), self.work.of(found), list[np.ndarray]()
         known = atoms.tolist() if self.tables else []
@@ -283,6 +280,16 @@ class Formula:
         cells = Cells(values, arena, self.arrays.of(found), self.begins, (self.kept, kept), constants)
         scratch = -(-int(self.scratch.of(found).max(initial=0)) // ALIGN) * ALIGN
         return Plan(self.code, cells, work, outputs, size, scratch, int(offsets[self.status]))
+
+    def _outputs(self, found: np.ndarray) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Shapes and types of the results."""
+        left = iter(self.shapes.of(found).tolist())
+        return [(tuple(next(left) for _ in range(rank)), dtype) for rank, dtype in self.types]
+
+    def _largest(self, sizes: np.ndarray, outputs: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> int:
+        """Bytes of the largest buffer or result."""
+        return max([int(sizes.max(initial=0)),
+                    *(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)])
 
     def _dimensions(self, shapes: Sequence[Sequence[int]]) -> list[int] | None:
         made = [-1] * self.sizes.dimensions

@@ -8,11 +8,11 @@ to take tiles until there are none left.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from itertools import product
 
 from ...records import dataclass
+from ...shapes.symbolic import choice
 from .kernels.products import Tile
 from .targets import CUDA, Target
 
@@ -129,7 +129,7 @@ def candidates(target: Target, it: Problem) -> list[tuple[Tile, int]]:
     return sorted(found, key=lambda made: found[made])
 
 
-@functools.lru_cache(1 << 12)
+@choice(1 << 12)
 def best(target: Target, it: Problem) -> tuple[Tile, int]:
     """The first of them."""
     return candidates(target, it)[0]

@@ -7,6 +7,7 @@ with the reason in the plan.
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -14,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ... import knobs
 from ...codegen.triton.targets import Target
 from ...kernels import (
     HOST,
@@ -31,12 +33,15 @@ from ...kernels import (
 from ...limits import HARMLESS, reserve
 from ...locks import lock
 from ...records import dataclass
+from ...shapes.symbolic import Sizes
 from ..contents import inputs_of
+from ..formula import opened
 from ..interpret import Note, Reference, Watch
 from ..report import contents, finished
 from ..shaped_part import Key, Kinds, ShapedPart
 from ..step import KernelStep
 from ..tensor import Tensor, numpy_type
+from .formula import FormedPlan, GpuFormula, OpenGpu
 from .graphs import Graphs
 from .lower import GpuLowering
 from .plan import ALIGN, Constants, GpuPlan, Launch, LoweredPlan
@@ -102,15 +107,38 @@ class GpuPart(ShapedPart[GpuPlan]):
         self.held = Constants(device)
         self.deciding = inputs_of(part.nodes, part.inputs)
         self.arena = Arena(device)
+        self.open = any(v.shape is None or any(not isinstance(d, int) for d in v.shape) for v in part.inputs)
 
     def lower(self, key: Key, kinds: Kinds) -> GpuPlan:
         values = self.part.inputs
         inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(values, kinds, strict=True)]
         lowering = GpuLowering(self.part.nodes, inputs, self.part.outputs, self.target, self.constants,
                                self.reference, self.settings, self.given(key, kinds), self._tuned())
-        plan = LoweredPlan(lowering, self.part.outputs, len(inputs), self.device, self.held)
-        self.recorded(plan)
-        return plan
+        return LoweredPlan(lowering, self.part.outputs, len(inputs), self.device, self.held)
+
+    def _new(self, key: Key, kinds: Kinds) -> GpuPlan | None:
+        made = super()._new(key, kinds)
+        if made is not None:
+            self.recorded(made)
+        return made
+
+    def finder(self, key: Key, kinds: Kinds) -> Callable[[], Any] | None:
+        """Where sizes are open, from the second tuple of shapes on, and no tile depends on these alone."""
+        needed = self.open and self.plans and knobs.SHAPES and not self.deciding and self._tuned() is None
+        return functools.partial(self._formula, key, kinds) if needed else None
+
+    def _formula(self, key: Key, kinds: Kinds) -> GpuFormula:
+        """What computes plans for shapes like these. Raises what lowering them raises, LookupError too."""
+        with Sizes() as sizes:
+            shapes, dims = opened(list(zip([v.shape for v in self.part.inputs], key, strict=True)), sizes)
+            inputs = [(v, shape, dtype)
+                      for v, shape, (_, dtype) in zip(self.part.inputs, shapes, kinds, strict=True)]
+            lowering = OpenGpu(lambda: self.learner.closed, self.part.nodes, inputs, self.part.outputs,
+                               self.target, self.constants, self.reference, self.settings)
+            made = GpuFormula(lowering, sizes, dims, self.part.outputs, self.device, self.held)
+            lowering.let_go()
+        log.debug("%s: a formula for shapes like %s, %d facts", self.part, key, len(sizes.facts))
+        return made
 
     def _tuned(self) -> Tuner | None:
         """What knows tiles, if plans go by it."""
@@ -130,9 +158,14 @@ class GpuPart(ShapedPart[GpuPlan]):
             plan.graphs = Graphs(self.device, str(self.part))
 
     def exact(self, key: Key) -> GpuPlan | None:
-        """The plan for inputs of these shapes, and such elements where they decide; None without one."""
-        return self._made(key, [(shape, v.elem.numpy.name)
-                                for shape, v in zip(key, self.part.inputs, strict=False)])
+        """The plan for inputs of these shapes, and such elements where they decide, that a lowering of them
+        makes; None without one."""
+        kinds = [(shape, v.elem.numpy.name) for shape, v in zip(key, self.part.inputs, strict=False)]
+        made = self._made(key, kinds)
+        if isinstance(made, FormedPlan):
+            made = self.plans[key] = self.lower(key, kinds)
+            self.recorded(made)
+        return made
 
     def into(self, arrays: Sequence[Any], targets: Sequence[DeviceArray | None]) -> Any:
         """As a call; a result is its target, where that is of its shape and type, and in memory of its own,

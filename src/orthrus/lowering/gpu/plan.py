@@ -20,6 +20,7 @@ from ...codegen.triton.targets import Target
 from ...codegen.triton.write import COUNT, NUMBER, SIZE
 from ...ir import Value, in_memory
 from ...kernels import Device, Memory, Part, Work
+from ...locks import lock
 from ...records import dataclass
 from ..attribution import Account
 from ..memory import appends, plan
@@ -36,7 +37,7 @@ ALIGN = 16
 _PIECE = 16
 """Bytes that each kernel's arguments begin at a multiple of."""
 
-_FORMATS = {compiling.POINTER: "<u8", compiling.INT32: "<i4", compiling.INT64: "<i8", compiling.FLOAT32:
+FORMATS = {compiling.POINTER: "<u8", compiling.INT32: "<i4", compiling.INT64: "<i8", compiling.FLOAT32:
 "<f4"}
 
 
@@ -56,19 +57,20 @@ class Constants:
     """What kernels read that never changes, on a device: copied there when first asked for."""
 
     def __init__(self, device: Device) -> None:
-        self.device = device
+        self.device, self.lock = device, lock()
         self.held: dict[int, tuple[Memory, Buffer]] = {}
 
     def address(self, buffer: Buffer) -> int:
         """Where the device has it. Raises MemoryError."""
-        if id(buffer) not in self.held:
-            array = np.ascontiguousarray(in_memory(buffer.array))
-            memory = Memory(self.device, max(1, array.nbytes))
-            if array.nbytes:
-                self.device.copy_in(array, memory.handle)
-                self.device.synchronize(self.device.stream)
-            self.held[id(buffer)] = memory, buffer
-        return int(self.held[id(buffer)][0].handle)
+        with self.lock:
+            if id(buffer) not in self.held:
+                array = np.ascontiguousarray(in_memory(buffer.array))
+                memory = Memory(self.device, max(1, array.nbytes))
+                if array.nbytes:
+                    self.device.copy_in(array, memory.handle)
+                    self.device.synchronize(self.device.stream)
+                self.held[id(buffer)] = memory, buffer
+            return int(self.held[id(buffer)][0].handle)
 
 
 @dataclass
@@ -98,14 +100,20 @@ class GpuPlan:
     def __init__(self, steps: list[KernelStep], codes: Sequence[CodeObject], inputs: int,
                  outputs: list[tuple[tuple[int, ...], np.dtype[Any]]], size: int, status: int, device: Device,
                  address: Callable[[Buffer], int]) -> None:
+        self.described(steps, codes, inputs, outputs, size, status, device)
+        self.appends = appends(single(steps))
+        self._pack(address)
+
+    def described(self, steps: list[KernelStep], codes: Sequence[CodeObject], inputs: int,
+                  outputs: list[tuple[tuple[int, ...], np.dtype[Any]]], size: int, status: int, device: Device
+                  ) -> None:
+        """What is known of a plan before its arguments are."""
         self.steps, self.codes, self.trail = steps, codes, Trail()
         self.inputs, self.outputs, self.size, self.status = inputs, outputs, size, status
         self.bytes = size + sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
         self.device, self.graphs = device, cast(Graphs | None, None)
         self.hosted = [step.node.label for step in steps if step.spec is None]
-        self.appends = appends(single(steps))
         self.idle: list[Any] = []
-        self._pack(address)
 
     def works(self, part: Part) -> list[Work]:
         """What each step does, and for which nodes of `part`."""
@@ -140,7 +148,7 @@ class GpuPlan:
                    address: Callable[[Buffer], int]) -> None:
         offsets, size = code.layout
         at = len(packing.data)
-        piece = np.zeros(-(-size // _PIECE) * _PIECE, np.uint8)
+        piece = np.zeros(room(size), np.uint8)
         for kind, offset, given in zip(code.kinds, offsets, step.args, strict=False):
             value = given
             if isinstance(given, Tensor):
@@ -153,8 +161,8 @@ class GpuPlan:
                 else:
                     which = buffer.index + (self.inputs if buffer.kind == "output" else 0)
                     packing.arrays.append((cell, given.byte_offset, which))
-            piece[offset:offset + np.dtype(_FORMATS[kind]).itemsize] = np.array(
-                [value], _FORMATS[kind]).view(np.uint8)
+            piece[offset:offset + np.dtype(FORMATS[kind]).itemsize] = np.array(
+                [value], FORMATS[kind]).view(np.uint8)
         packing.data += piece.tobytes()
 
     def packed_for(self, arena: int, addresses: np.ndarray) -> bytes:
@@ -187,6 +195,11 @@ class LoweredPlan(GpuPlan):
 
     def works(self, part: Part) -> list[Work]:
         return joined(self.account.works(part, single(self.steps)), self.steps)
+
+
+def room(size: int) -> int:
+    """Bytes from where a kernel's arguments, of so many, begin to where the next one's do."""
+    return -(-size // _PIECE) * _PIECE
 
 
 def hints(step: KernelStep, target: Target) -> Hints:
