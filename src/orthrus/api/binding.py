@@ -164,9 +164,13 @@ class SessionIOBinding:
     def _repeated(self, session: CoreSession, waits: bool) -> bool:
         """Whether the run is done, as the last one was: on the same arrays, for nobody who looks on. `waits`:
         for the devices."""
-        repeat, engine = self._repeat, session._engine
-        same = all(value._value is array for value, array in self._arrays)
-        if same and repeat.engine is engine and session._profile is None and not session._collecting:
+        repeat, engine, same = self._repeat, session._engine, False
+        for value, array in self._arrays:
+            if value._value is not array:
+                break
+        else:
+            same = repeat.engine is engine
+        if same and session._profile is None and not session._collecting:
             try:
                 if engine.again(repeat, waits):
                     self._results, self._tries = list[Any](self._outputs.values()), _TRIES

@@ -166,12 +166,12 @@ class Device:
 
     def pinned(self) -> Allocator | None:
         """The host's memory that this device copies from and to by itself; None where it has none such."""
-        with _lock:
-            if "_pinned" not in self.__dict__:
-                self.__dict__["_pinned"] = Allocator(
+        if "_pinned" not in self.__dict__:
+            with _lock:
+                self.__dict__.setdefault("_pinned", Allocator(
                     self._host_memory, self.free_host, f"the host for {self!r}", PINNED
-                ) if self.streams else None
-            made: Allocator | None = self.__dict__["_pinned"]
+                ) if self.streams else None)
+        made: Allocator | None = self.__dict__["_pinned"]
         return made
 
     def _host_memory(self, size: int) -> int:
@@ -240,6 +240,8 @@ class Memory:
 
     def writing(self, stream: Stream) -> None:
         """Let what `stream` is asked for from now on come after what wrote and read this."""
+        if self._writer is stream and self._ready is None and self._seen == {stream}:
+            return
         self.reading(stream)
         for other in self._seen - {stream}:
             stream.after(other.event())

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from .device import Device
 
 _thread = threading.local()
+_NONE: dict[int, Any] = {}
 
 
 class Lane:
     """What one run at a time uses of a device: a stream to compute on, those to copy in and out on, and what
     memory is taken from. `together`: copies in are asked of the stream that computes."""
 
-    __slots__ = ("device", "allocator", "compute", "incoming", "outgoing")
+    __slots__ = ("device", "allocator", "compute", "incoming", "outgoing", "streams")
 
     def __init__(self, device: Device, allocator: Allocator, compute: Stream | None = None,
                  together: bool = False) -> None:
@@ -34,10 +35,7 @@ class Lane:
         self.compute = Stream(device) if compute is None else compute
         self.incoming = self.compute if together else Stream(device)
         self.outgoing = Stream(device)
-
-    @property
-    def streams(self) -> list[Stream]:
-        return [self.compute, self.incoming, self.outgoing]
+        self.streams = self.compute, self.incoming, self.outgoing
 
     def woken(self) -> Lane:
         """This lane, of which a run is going to ask something."""
@@ -52,12 +50,11 @@ class Lane:
         for stream in (self.incoming, self.outgoing):
             if stream.busy:
                 stream.synchronize()
-        streams = self.streams
-        for stream in streams:
+        for stream in self.streams:
             stream.quiet = not stream.foreign
         for allocator in (self.allocator, self.device.pinned()):
             if allocator is not None:
-                allocator.settled(streams, before)
+                allocator.settled(self.streams, before)
 
 
 class Lanes:
@@ -155,4 +152,8 @@ def lane_of(device: Device) -> Lane:
 
 def working(device: Device) -> Stream:
     """The stream of a device that this thread works on."""
-    return asked(device) or lane_of(device).compute
+    stream = asked(device)
+    if stream is None:
+        lane: Lane | None = _thread.__dict__.get("lanes", _NONE).get(id(device))
+        stream = (device.ordinary() if lane is None else lane).compute
+    return stream

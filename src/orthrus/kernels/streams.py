@@ -53,7 +53,12 @@ class Stream:
     def synchronize(self) -> None:
         """Wait until all is done. Raises what went wrong in it, typed."""
         self.busy = False
-        answered(self.device, lambda: self.device.synchronize(self.handle))
+        try:
+            self.device.synchronize(self.handle)
+        except Exception as error:
+            if (made := typed(self.device, error)) is error:
+                raise
+            raise made from error
 
     def __del__(self) -> None:
         handle, self.handle = getattr(self, "handle", None), None
@@ -91,9 +96,14 @@ def answered(device: Device, ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except Exception as error:
-        if isinstance(error, (*ALL, MemoryError)):
+        if (made := typed(device, error)) is error:
             raise
-        raise refused(device, error) from error
+        raise made from error
+
+
+def typed(device: Device, error: Exception) -> Exception:
+    """What a session raises for what a device's verb raised: that itself, if it is typed already."""
+    return error if isinstance(error, (*ALL, MemoryError)) else refused(device, error)
 
 
 def refused(device: Device, error: Exception) -> Exception:

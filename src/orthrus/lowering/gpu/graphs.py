@@ -44,9 +44,9 @@ class Graph:
         self.device, self.number, self.pid = device, number, os.getpid()
         self.stream: Stream | None = None
 
-    def replay(self) -> None:
-        """Ask the device for all of it, on this thread's stream."""
-        self.stream = working(self.device)
+    def replay(self, stream: Stream | None = None) -> None:
+        """Ask the device for all of it, on this thread's stream, which is `stream` where that is known."""
+        self.stream = stream or working(self.device)
         self.device.replay(self.number)
 
     def __del__(self) -> None:
@@ -81,13 +81,13 @@ class Graphs:
         else:
             found.replay()
 
-    def replayed(self, arguments: bytes) -> bool:
-        """Do what was recorded with these arguments; False where nothing is."""
+    def replayed(self, arguments: bytes, stream: Stream) -> bool:
+        """Do what was recorded with these arguments, on this thread's `stream`; False where nothing is."""
         found = self._kept.get(arguments) if _wanted.get() else None
-        if not isinstance(found, Graph):
+        if type(found) is not Graph:
             return False
-        self._kept.used(arguments)
-        found.replay()
+        self._kept.move_to_end(arguments)
+        found.replay(stream)
         return True
 
     def __contains__(self, arguments: bytes) -> bool:

@@ -195,7 +195,7 @@ class GpuPart(ShapedPart[GpuPlan]):
             with arena.lock:
                 stream = working(device)
                 ordered(stream, arrays, targets)
-                return (arena.at_least(size, stream) == base and graphs.replayed(packed)
+                return (arena.at_least(size, stream) == base and graphs.replayed(packed, stream)
                         and (status < 0 or not self._status(base + status)))
         return replay
 
