@@ -192,3 +192,19 @@ def test_parts_that_are_fused(target: str) -> None:
     for seed in (1, 2, 4, 7):
         made, feeds, dtype = attention(seed, (np.float32, np.float16), 5)
         compare(made, feeds, [target], *[4e-3 if dtype == np.float16 else 1e-4] * 2, alone=False)
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_queries_that_share_keys_as_rows(length: int) -> None:
+    """Heads of one key lie as rows of an attention, and are reshaped to heads again: of one token nothing is
+    copied."""
+    g = Draw("float32")
+    feeds = {"q": g(1, 2, 4 * length, 16), "k": g(1, 2, 20, 16), "v": g(1, 2, 20, 16)}
+    made = model([node("Attention", "q k v", "a"), node("Reshape", "a heads", "h"),
+                  node("Transpose", "h", "t", perm=[0, 2, 1, 3]), node("Reshape", "t flat", "f"),
+                  node("MatMul", "f w", "y")], {name: array.shape for name, array in feeds.items()}, ["y"],
+                 opset=23, heads=np.array([1, 8, length, 16]), flat=np.array([1, length, 128]),
+                 w=g(128, 32))
+    names = [step.spec.template for step in lowered(onnx.load_from_string(made), feeds, "gfx942").steps]
+    assert length > 1 or "elementwise_tiles" not in names, names
+    compare(made, feeds, ["gfx1100"], 2e-5, 2e-5)

@@ -172,14 +172,16 @@ def result(lo: Lowering, value: Value | None, shape: Sequence[int], dtype: str) 
 
 
 def mixed(lo: Lowering, node: Node, a: Heads, flat: bool, present: bool) -> Any:
-    """The operator's results: mixed values, (B, S, H * V) where `flat`, and the keys and values so far."""
+    """The operator's results: mixed values, (B, S, H * V) where `flat`, and the keys and values so far. Heads
+    lie as those that put them side by side next read them, unless they are reshaped before."""
     refused = refusal(lo, a)
     if refused is not None:
         return refused
     batch, heads, length, _ = a.q.shape
     size = a.v.shape[3]
     outputs = [*node.outputs, None, None]
-    if flat or outputs[0] not in lo.finals:
+    reshaped = outputs[0] is not None and any(use.op_type == "Reshape" for use in outputs[0].uses)
+    if flat or (outputs[0] not in lo.finals and not reshaped):
         y = result(lo, outputs[0], (batch, length, heads * size), a.q.dtype)
         view = y.view((batch, heads, length, size), (y.strides[0], size, heads * size, 1))
         y = y if flat else view
