@@ -346,6 +346,10 @@ class Lowering:
             return Lazy(found.shape, Expr.leaf(0, found.dtype), [found])
         return self._resolved(found)
 
+    def unwritten(self, value: Value | None, shape: tuple[int, ...]) -> Lazy | None:
+        """`value` under another shape, where its kernel is not written yet and can write it so."""
+        return None
+
     # elementwise
 
     def elementwise(self, inputs: Sequence[Value], tree_of: Callable[[list[str]], Expr | No]) -> Lazy | No:

@@ -18,7 +18,7 @@ from ..lower import GPU_RULES, Lazy, Lowering, Out, Pending, RuleSet, Source
 from ..lower import lowers as _lowers
 from ..rule_sets import INDEX
 from ..rule_sets import writes as _writes
-from ..tensor import Tensor
+from ..tensor import Tensor, c_strides
 
 if TYPE_CHECKING:
     from ...codegen.triton.targets import Target
@@ -58,5 +58,30 @@ class GpuLowering(Lowering):
     def accepts(self, pending: Pending, out: Tensor) -> Callable[[Tensor], bool]:
         return pending.accepts or (lambda t: True)
 
+    def unwritten(self, value: Value | None, shape: tuple[int, ...]) -> Lazy | None:
+        """Where it has other dimensions of 1 alone, and nobody else reads it."""
+        found = self.env.get(value) if value is not None and self.left[value] <= 1 else None
+        lazy = self._resolved(found) if isinstance(found, Lazy) else None
+        source = None if lazy is None else lazy.source
+        if lazy is None or source is None:
+            return None
+        own = source.pending
+        plain = own.accepts is None and (own.strides is None or own.strides == c_strides(own.shape))
+        if not plain or own.shape != lazy.shape or (
+                [d for d in lazy.shape if d != 1] != [d for d in shape if d != 1]):
+            return None
+
+        def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+            own.emit(lo, _of_shape(out, own.shape), tree, [_of_shape(t, own.shape) for t in operands])
+        made = Source(Pending(shape, own.dtype, emit, numbers=own.numbers))
+        return Lazy(shape, lazy.tree, [
+            made if isinstance(o, Source) else _of_shape(o.expand(own.shape), shape) for o in lazy.operands])
+
     def fits(self, pending: Pending, out: Tensor) -> bool:
         return pending.accepts is None or pending.accepts(out)
+
+
+def _of_shape(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`t` under a shape that has other dimensions of 1 alone."""
+    strides = iter([s for d, s in zip(t.shape, t.strides, strict=True) if d != 1])
+    return t.view(shape, [next(strides) if d != 1 else 0 for d in shape])

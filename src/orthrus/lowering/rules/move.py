@@ -8,7 +8,7 @@ from typing import Any
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
 from ...ops.tensor.movement import dimensions
-from ..lower import BOTH, Lowering, lowers
+from ..lower import BOTH, Lazy, Lowering, lowers
 from ..tensor import Tensor, joint_shape, last_strides
 
 
@@ -33,22 +33,22 @@ def reshaped(lo: Lowering, t: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 @lowers("Reshape", sets=BOTH)
-def reshape(lo: Lowering, node: Node) -> Tensor | No:
-    t, wanted = lo.tensor(node.inputs[0]), lo.known(node.inputs[1])
+def reshape(lo: Lowering, node: Node) -> Tensor | Lazy | No:
+    given, wanted = lo.shape(node.inputs[0]), lo.known(node.inputs[1])
     if wanted is None:
         return No("its shape is not known")
-    shape = dimensions(t.shape, wanted.tolist(), node.attrs.get("allowzero"))
-    if math.prod(shape) != t.size:
+    shape = tuple(dimensions(given, wanted.tolist(), node.attrs.get("allowzero")))
+    if math.prod(shape) != math.prod(given):
         raise ValueError("the sizes differ")
-    return reshaped(lo, t, tuple(shape))
+    return lo.unwritten(node.inputs[0], shape) or reshaped(lo, lo.tensor(node.inputs[0]), shape)
 
 
 @lowers("Squeeze", "Unsqueeze", "Flatten", sets=BOTH)
-def same_elements(lo: Lowering, node: Node) -> Tensor | No:
+def same_elements(lo: Lowering, node: Node) -> Tensor | Lazy:
     """The shape that the definition gives an array without elements of its own."""
-    t = lo.tensor(node.inputs[0])
     rest = [None if v is None else lo.known(v) for v in node.inputs[1:]]
-    return reshaped(lo, t, lo.shape_by(node, t.shape, rest))
+    shape = lo.shape_by(node, lo.shape(node.inputs[0]), rest)
+    return lo.unwritten(node.inputs[0], shape) or reshaped(lo, lo.tensor(node.inputs[0]), shape)
 
 
 @lowers("Expand", sets=BOTH)
