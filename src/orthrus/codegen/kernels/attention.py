@@ -139,10 +139,7 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, keep: V
             row = f.gep(base, r * queries.step, LLVM[dtype])
             for c, tail in columns:
                 x = wide_load(f, dtype, row, c, tail) * spread
-                if tail is None:
-                    f.store(x, queries_at, r * size + c)
-                else:
-                    f.store_masked(x, queries_at, r * size + c, tail)
+                f.store_masked(x, queries_at, r * size + c, tail)
             f.store(unseen, peaks_at, r * lanes)
         bias = f.gep(biases.at(batch, head, first), k0 * (mask_step or 0), F32)
         keeping = f.gep(keeps.at(batch, head, first), k0, I8)

@@ -98,10 +98,7 @@ def attend_few(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kee
                 read, write = f.gep(source, j * step, stored), f.gep(target, j * to, stored)
                 for c, tail in columns_of(f, width):
                     ty = vec(stored, lanes)
-                    if tail is None:
-                        f.store(f.load(ty, read, c), write, c)
-                    else:
-                        f.store_masked(f.load_masked(ty, read, c, tail), write, c, tail)
+                    f.store_masked(f.load_masked(ty, read, c, tail), write, c, tail)
             f.loop(0, count, 1, [], one)
 
         def dot(base: V, step: V, first: V, count: V) -> None:
@@ -258,11 +255,8 @@ def append_rows(f: Body, past: V, new: V, out: V, ends: V, status: V, heads: V, 
                     x = f.zero(ty)
                     if source is not None:
                         read = f.gep(source, j * step, stored)
-                        x = f.load(ty, read, c) if tail is None else f.load_masked(ty, read, c, tail)
-                    if tail is None:
-                        f.store(x, write, c)
-                    else:
-                        f.store_masked(x, write, c, tail)
+                        x = f.load_masked(ty, read, c, tail)
+                    f.store_masked(x, write, c, tail)
             f.loop(0, count, 1, [], row)
         source = old.at(batch, head)
         here = f.cast(source, I64).eq(f.cast(target, I64)) & old.step.eq(made.step)

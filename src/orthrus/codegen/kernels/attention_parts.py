@@ -100,17 +100,13 @@ def up(x: V, to: int) -> V:
 
 def wide_load(f: Body, dtype: str, base: V, at: int | V, mask: V | None = None) -> V:
     """A vector of stored numbers as float32; 0 outside `mask`."""
-    ty = vec(LLVM[dtype], f.machine.lanes())
-    x = f.load(ty, base, at) if mask is None else f.load_masked(ty, base, at, mask)
+    x = f.load_masked(vec(LLVM[dtype], f.machine.lanes()), base, at, mask)
     return convert(f, x, dtype, "float32")
 
 
 def narrow_store(f: Body, x: V, dtype: str, base: V, at: int | V, mask: V | None) -> None:
     x = convert(f, x, "float32", dtype)
-    if mask is None:
-        f.store(x, base, at)
-    else:
-        f.store_masked(x, base, at, mask)
+    f.store_masked(x, base, at, mask)
 
 
 def as_stored(f: Body, x: V, dtype: str) -> V:
