@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.kernels import attention, rotary
-from ...codegen.kernels.attention_few import append_rows
-from ...codegen.kernels.attention_parts import Empty
+from ...codegen.kernels.attention import plan as planning
+from ...codegen.kernels.attention import rotary
+from ...codegen.kernels.attention.few import append_rows
+from ...codegen.kernels.attention.parts import AttentionForm, Empty
 from ...codegen.write.expr import Expr
 from ...ir import OWN, No, Node, Value
 from ...processors import usable
@@ -116,7 +117,7 @@ def attended(lo: Lowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor]
         assert present is not None
         past, held = [close(lo, t) for t in a.past], a.past[0].shape[2]
         total += held
-        if attention.is_few(length, grown=True) and (a.mask is None or a.mask.shape[3] == total):
+        if planning.is_few(length, grown=True) and (a.mask is None or a.mask.shape[3] == total):
             cache = ([*past, *map(Out, present)], [steps(t) for t in (*past, *present)], held)
         else:
             for old, new, t in zip(past, (k, v), present, strict=True):
@@ -135,14 +136,14 @@ def attended(lo: Lowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor]
         if keep.strides[3] != 1:
             keep = lo.copied(keep, c_strides(keep.shape))
         keep_steps = steps(keep)
-    form = attention.AttentionForm(
+    form = AttentionForm(
         q.dtype, size, v.shape[3], mask_step, a.window is not None, "" if a.ends is None else a.ends.dtype,
         a.trailing, bool(a.cap), a.sink is not None, keep is not None, a.empty,
         a.rounded and mask is not None)
-    made = attention.plan(lo.machine, form, batch, heads, kv_heads, length, total,
+    made = planning.plan(lo.machine, form, batch, heads, kv_heads, length, total,
                           len(usable()),
                           cache is not None)
-    args = attention.arguments(
+    args = planning.arguments(
         made, [q, k, v, Out(out), mask or 0, a.ends or 0, a.sink or 0, keep or 0],
         [*(steps(t) for t in (q, k, v, out)), mask_steps, keep_steps], kv_heads, heads // kv_heads, length,
         total, a.window or (0, UNLIMITED, UNLIMITED), a.ends_add, a.scale, a.cap, cache)
