@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
-from sources import SOURCE
+from sources import FILES, SOURCE, parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("docs/design.md", "CONTRIBUTING.md")
@@ -36,6 +37,16 @@ def test_files_that_pages_name_are_there(page: str) -> None:
     there = [f"/{path.relative_to(ROOT).as_posix()}{'/' * path.is_dir()}" for path in paths]
     lost = {name for name in named if not any(path.endswith(f"/{name}") for path in there)}
     assert lost <= {"providers/x/"}
+
+
+def test_files_that_docstrings_name_are_there() -> None:
+    def strings(path: Path) -> list[str]:
+        return [node.value.value for node in ast.walk(parsed(path)) if isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)]
+    there = {"/" + path.relative_to(SOURCE).as_posix() for path in FILES}
+    assert {(path.relative_to(SOURCE).as_posix(), name) for path in FILES for text in strings(path)
+            for name in re.findall(r"`([\w/]+\.py)`", text)
+            if not (ROOT / name).exists() and not any(file.endswith(f"/{name}") for file in there)} == set()
 
 
 def test_folders_are_not_crowded() -> None:
