@@ -11,7 +11,7 @@ from sources import FILES, SOURCE, parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("docs/design.md", "CONTRIBUTING.md")
-CROWDED = 27
+CROWDED = 28
 """Modules of a folder at most."""
 
 
