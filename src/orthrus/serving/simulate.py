@@ -257,7 +257,8 @@ class _Simulation:
                 answered = None if machine is None else ()
             elif kind == READ:
                 assert isinstance(what, tuple) and machine is not None
-                self.read(machine, *what, now)
+                name, came = what
+                self.read(machine, name, came, now)
             elif kind == FINISHED:
                 assert isinstance(what, Batch) and machine is not None
                 answered = self.finish(machine, what, now)
