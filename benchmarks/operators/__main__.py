@@ -18,7 +18,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from . import classical, elementwise, movement, products
+from . import classical, elementwise, few, movement, products
 from .measuring import Case, measured
 from .quantized import quantized
 
@@ -43,6 +43,9 @@ FAMILIES: tuple[Callable[[], Iterator[tuple[str, Case]]], ...] = (
     classical.text,
     classical.control,
     classical.odd,
+    few.rows,
+    few.channels,
+    few.matrices,
     quantized,
 )
 

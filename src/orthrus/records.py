@@ -71,12 +71,25 @@ class _Looked:
     def __get__(self, it: Any, kind: type | None = None) -> Any:
         cls: Any = self.cls
         with _lock:
-            if vars(cls)[self.name] is self:
-                dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
-                if isinstance(vars(cls)["__match_args__"], _Looked):
-                    given = [each.name for each in dataclasses.fields(cls) if each.init and not each.kw_only]
-                    setattr(cls, "__match_args__", tuple(given))  # noqa: B010
+            if isinstance(vars(cls)["__dataclass_fields__"], _Looked):
+                _find_fields(cls)
+            if isinstance(vars(cls)["__match_args__"], _Looked):
+                given = [each.name for each in dataclasses.fields(cls) if each.init and not each.kw_only]
+                setattr(cls, "__match_args__", tuple(given))  # noqa: B010
         return vars(cls)[self.name]
+
+
+def _find_fields(cls: type) -> None:
+    """Have `dataclasses` look at a class, which takes away what declares its fields. Where it is interrupted,
+    they are as before."""
+    declared = {name: value for name, value in vars(cls).items() if isinstance(value, dataclasses.Field)}
+    try:
+        dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
+    except BaseException:
+        if isinstance(vars(cls)["__dataclass_fields__"], _Looked):
+            for name, value in declared.items():
+                setattr(cls, name, value)
+        raise
 
 
 def _told(self: Any) -> list[Any]:
@@ -102,7 +115,8 @@ class _Constructor:
         if it is not None and self.calls < self.FEW:
             self.calls += 1
             if self.fields is None:
-                self.fields = _plain(self.cls)
+                with _lock:
+                    self.fields = _plain(self.cls)
             if self.fields:
                 return partial(self.construct, it)
         made = self.written()

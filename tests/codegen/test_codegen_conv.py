@@ -17,7 +17,7 @@ from hypothesis import strategies as st  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
 
 import orthrus  # noqa: E402
-from orthrus.codegen.kernels.conv import depthwise, direct, winograd  # noqa: E402
+from orthrus.codegen.kernels.conv import depthwise, direct, planes, winograd  # noqa: E402
 from orthrus.codegen.kernels.conv.copies import pad_rows  # noqa: E402
 from orthrus.codegen.kernels.conv.geometry import CHUNK, Geometry, phases  # noqa: E402
 from orthrus.codegen.machines.detect import host  # noqa: E402
@@ -91,13 +91,18 @@ class Case:
         assert np.abs(self.y - self.want).max() <= bound
 
     def direct(self, machine: Machine | None, **how: Any) -> None:
-        target = machine or host()
-        plan = direct.plan(self.g, target, **how)
+        assert not self.tiled(machine, **how)
+        self.check()
+
+    def tiled(self, machine: Machine | None, **how: Any) -> int:
+        """The status of the kernel, which puts its results into `y`."""
+        plan, status = direct.plan(self.g, machine or host(), **how), np.zeros(1, np.int64)
+        told = [status] if plan.merge > 1 else []
         native.run(plan.spec(self.tree, self.operands), self.x, plan.pack(self.w), self.y,
-                   *plan.cells(walk(self.x), walk(self.y)), *self.cells, items=plan.items,
+                   *plan.cells(walk(self.x), walk(self.y)), *told, *self.cells, items=plan.items,
                    scratch=plan.scratch,
                    machine=machine, splits=(plan.items // 3, plan.items // 2))
-        self.check()
+        return int(status[0])
 
     def each_channel(self, machine: Machine | None) -> None:
         target = machine or host()
@@ -120,6 +125,24 @@ class Case:
                    *stem.plan.cells(stem.strides, walk(self.y)), *self.cells, items=stem.plan.items,
                    scratch=stem.plan.scratch, machine=machine)
         self.check()
+
+    def planes(self, machine: Machine | None) -> None:
+        """Of an image with its margins, a bias for each channel and a factor for all."""
+        g = self.g
+        high, wide = ((n - 1) * s + (k - 1) * d + 1 for n, s, k, d in zip(
+            g.out[1:], g.strides[1:], g.kernel[1:], g.dilations[1:], strict=True))
+        beside = [(p, max(0, n - size - p)) for n, size, p in zip((high, wide), g.size[1:], g.pads[1:],
+                                                                  strict=True)]
+        x = np.pad(self.x[:, :, 0], [(0, 0), (0, 0), *beside])[:, :, :high, :wide]
+        x = native.guarded(np.ascontiguousarray(x))
+        y = native.guarded(np.full(self.y[:, :, 0].shape, np.nan, F))
+        plan = planes.plan(g.within((1, high, wide)), machine or host())
+        tree = Expr("mul", (relu(add(Expr.leaf(0, F), Expr.leaf(1, F))), Expr.leaf(2, F)), F)
+        native.run(plan.spec(tree, (F, F)), x, plan.pack(self.w), y, *plan.cells(
+            *([s // 4 for s in a.strides[:3]] for a in (x, y))), self.b, 1, self.scale, 0,
+                   items=plan.items, machine=machine, splits=(plan.items // 3, plan.items // 2))
+        want = np.maximum(self.total[:, :, 0] + self.b[:, None, None], 0) * self.scale.flat[0]
+        assert np.abs(y - want).max() <= 2e-6 * (1 + np.abs(self.total).max()) * (1 + abs(self.scale.flat[0]))
 
     def winograd(self, machine: Machine | None, side: int, block: int | None) -> None:
         assert not self.transformed(machine, side, block)
@@ -218,6 +241,27 @@ def test_stem(batch: int, cin: int, cout: int, size: tuple[int, int], kernel: tu
     case.stem(machine)
 
 
+@st.composite
+def planes_cases(draw: st.DrawFn) -> Case:
+    try:
+        kernel = draw(st.sampled_from(((1, 3), (3, 1), (3, 3), (2, 5), (11, 12), (1, 200), (14, 14),
+                                       (150, 1))))
+        return Case(draw(st.integers(0, 1 << 30)), draw(st.integers(1, 3)),
+                    draw(st.sampled_from((1, 1, 2, 3))), draw(st.sampled_from((1, 2, 3, 17, 40))),
+                    draw(st.integers(1, 9)), spatial(draw, 2, 1, 140), kernel, (draw(st.integers(1, 3)), 1),
+                    spatial(draw, 2, 1, 3),
+                    tuple(draw(st.integers(0, k)) for k in kernel * 2))
+    except ValueError:
+        assume(False)
+        raise
+
+
+@draws(40)
+@given(planes_cases(), st.sampled_from(MACHINES))
+def test_planes(case: Case, machine: Machine) -> None:
+    case.planes(machine)
+
+
 @draws(30)
 @given(st.integers(1, 2), st.sampled_from((16, 23, 48)), st.sampled_from((16, 33, 64)), st.tuples(
     st.integers(1, 18), st.integers(1, 18)), st.tuples(*[st.integers(0, 2)] * 4), st.sampled_from((2, 4)),
@@ -253,6 +297,19 @@ def test_winograd_tells_of_numbers_it_is_not_for(value: float, told: bool, side:
     case = Case(5, 2, 1, 20, 24, (9, 11), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1))
     case.x[1, 19, 0, 8, 10] = value
     assert bool(case.transformed(machine, side, block)) == told
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("value", "told"), [(1e9, False), (np.inf, True), (np.nan, True)])
+@pytest.mark.parametrize(("cin", "kernel"), [(5, (1, 1)), (3, (3, 3)), (70, (3, 3)), (130, (1, 1))])
+def test_groups_tell_of_numbers_that_met_others(cin: int, kernel: tuple[int, int], value: float, told: bool,
+                                                machine: Machine | None) -> None:
+    """Groups that share a vector say so; each by itself spoils no other."""
+    for apart in (False, True):
+        case = Case(7, 2, 2, cin, 2, (5, 7), kernel, (1, 1), (1, 1), (kernel[0] // 2,) * 4)
+        case.x[1, 0, 0, 4, 6] = value
+        assert bool(case.tiled(machine, apart=apart)) == (told and not apart)
+        assert np.isfinite(case.y[:, 2:]).all() == (apart or not told)
 
 
 @pytest.mark.parametrize("machine", MACHINES)

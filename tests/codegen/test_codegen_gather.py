@@ -335,6 +335,8 @@ def test_other_machines_assemble(machine: Machine) -> None:
     specs += [gather.place_elements(element="float32", how="max", dtype="int64", outer=2),
               gather.scatter_rows(element="float32", how="add", dtype="int64", parts=2, single=False),
               top_k.best_of_rows(dtype="float16", outer=2, least=True, unit=True),
+              *(top_k.best_of_short_rows(dtype="float16", outer=2, k=3, least=True, beside=b)
+                for b in (False, True)),
               gather.running(dtype="float16", how="add", outer=2, exclusive=False, across=3)]
     for spec in specs:
         assert build.assemble(spec.text(machine), machine)

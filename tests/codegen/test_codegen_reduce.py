@@ -156,6 +156,21 @@ def test_runs_of_few_elements_are_folded_as_lanes_are(machine: Machine, kind: st
         np.testing.assert_allclose(found, one, *((1e-5, 1e-4) if dtype != "float64" else (1e-13, 1e-12)))
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("kind", (*KINDS, "arg max", "arg min last"))
+@pytest.mark.parametrize("dtype", ("float32", "float64", "float16", "int32", "int64"))
+def test_short_runs_are_folded_as_lanes_are(machine: Machine, kind: str, dtype: str) -> None:
+    """The very bits of one run at a time, where that has one chain too, for runs of any rest of vectors."""
+    lanes = machine.lanes(BYTES["float32" if dtype == "float16" else dtype])
+    lengths = {reduce.FEW + 1, *(lanes * n + rest for n in (1, 2, 3, reduce.SHORT) for rest in (-1, 0, 1))}
+    for length, rows in itertools.product(sorted(lengths - set(range(reduce.FEW + 1))), (3, 16, 45)):
+        found, one = (_few_folded(machine, kind, dtype, length, rows, beside) for beside in (True, False))
+        if length < 4 * lanes:
+            np.testing.assert_array_equal(found.view(np.uint8), one.view(np.uint8))
+        if "prod" not in kind:
+            np.testing.assert_allclose(found, one, *((1e-5, 1e-4) if dtype != "float64" else (1e-13, 1e-12)))
+
+
 def _few_folded(machine: Machine, kind: str, dtype: str, few: int, rows: int, beside: bool) -> np.ndarray:
     """Runs of `few` elements folded: many at a time, or one where their results do not lie `beside` each
     other."""
@@ -171,7 +186,10 @@ def _few_folded(machine: Machine, kind: str, dtype: str, few: int, rows: int, be
     end = steps(y, (3,))
     walk = reduce.plan(machine, x.shape, (3,), [steps(x), steps(np.broadcast_to(both, x.shape)), end, end], 2,
                        BYTES[work])
-    assert walk is not None and (walk.form.few == few if beside else not walk.form.across)
+    lanes = machine.lanes(BYTES[work])
+    assert walk is not None and walk.form.few == (few if beside and few <= reduce.FEW else 0)
+    assert walk.form.abreast == (beside and not walk.form.few and few <= reduce.SHORT * lanes
+                                 and 2 * rows >= lanes)
     tree = Expr("add", (Expr.leaf(0, dtype).cast(work), Expr.leaf(1, work)), work)
     after = Expr("add", (Expr.leaf(0, out), Expr.leaf(1, out)), out)
     spec = reduce.reduce_axes(form=walk.form, kind=kind, tree=tree, out=out, after=after,
@@ -183,13 +201,17 @@ def _few_folded(machine: Machine, kind: str, dtype: str, few: int, rows: int, be
 
 
 @pytest.mark.parametrize("machine", (NEON, RVV256))
-@pytest.mark.parametrize("across,few", ((False, 0), (True, 0), (True, 3)))
+@pytest.mark.parametrize("across,few,abreast", ((False, 0, False), (True, 0, False), (True, 3, False),
+                                                (False, 0, True)))
 @pytest.mark.parametrize("kind,dtype", (("sum", "float32"), ("max", "uint8"), ("arg min", "float64")))
-def test_other_machines_assemble(machine: Machine, across: bool, few: int, kind: str, dtype: str) -> None:
-    form = reduce.ReduceForm(2, 1, across, 2 if across and not few else 1, across, few)
+def test_other_machines_assemble(machine: Machine, across: bool, few: int, abreast: bool, kind: str,
+                                 dtype: str) -> None:
+    if abreast and BYTES[dtype] < 4:
+        dtype = "int32"
+    form = reduce.ReduceForm(2, 1, across, 2 if across and not few else 1, across, few, abreast)
     out = "int64" if "arg" in kind else dtype
     spec = reduce.reduce_axes(form=form, kind=kind, reads=((dtype, 1),), tree=Expr.leaf(0, dtype),
-                              operands=((out, int(across)),), out=out,
+                              operands=((out, int(form.laned)),), out=out,
                               after=Expr("add", (Expr.leaf(0, out), Expr.leaf(1, out)), out))
     assert build.assemble(spec.text(machine), machine)
 

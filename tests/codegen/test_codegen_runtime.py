@@ -628,6 +628,15 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
         assert cache.place() in (None, "/.cache/orthrus")
 
 
+def test_a_folder_seen_from_one_that_is_gone_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with knobs.setting(CACHE=1, CACHE_DIR="kept"):
+        assert cache.place() is None and cache.load(["x"]) == {} and cache.clear() == (0, 0)
+        cache.store({"x": b"y"})
+
+
 def test_names_tell_everything_apart() -> None:
     assert HOST is not None
     specs = [scaled(0.0), scaled(-0.0), scaled(1.0), scaled(1), scaled(True)]  # type: ignore[arg-type]

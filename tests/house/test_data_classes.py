@@ -11,6 +11,7 @@ import itertools
 import os
 import pickle
 import random
+import sys
 import threading
 from abc import ABC, abstractmethod
 from dataclasses import field
@@ -221,3 +222,46 @@ def test_what_a_constructor_takes_is_seen(ask: Any, called: bool) -> None:
             cls(1)
         seen.append([(p.name, p.kind, p.default is p.empty) for p in ask(cls).parameters.values()])
     assert seen[0] == seen[1] and seen[0][-1][0] == "c"
+
+
+def interrupted(act: Any, line: int) -> bool:
+    """Whether Ctrl-C came at that line of what `act` goes through, seen from its beginning."""
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal line
+        line -= event == "line"
+        if not line:
+            raise KeyboardInterrupt
+        return trace
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        act()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.parametrize("look", [
+    dataclasses.fields, lambda cls: cls.__match_args__, lambda cls: cls(1),
+    lambda cls: cls.__init__, lambda cls: repr(cls(1)), lambda cls: cls(1) == cls(1)])
+def test_an_interrupt_leaves_a_class_whole(look: Any) -> None:
+    def plain() -> type:
+        class It:
+            a: int
+            b: list = field(default_factory=list)
+            c: int = field(default=3, repr=False)
+            d: int = 4
+        return It
+    for line in itertools.count(1):
+        theirs, ours = both(plain)
+        hit = interrupted(lambda ours=ours: look(ours), line)
+        for cls in (theirs, ours):
+            it: Any = cls(1)
+            assert (it.a, it.b, it.c, it.d) == (1, [], 3, 4) and it == cls(1) != cls(2)
+            assert [each.name for each in dataclasses.fields(cls)] == list("abcd") == [*cls.__match_args__]
+        assert repr(ours(1)).endswith("It(a=1, b=[], d=4)")
+        if not hit:
+            break
+    assert line > 10

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -131,3 +135,34 @@ def test_data_is_no_text() -> None:
                                                      ir_version=8).SerializeToString())
     (made,) = session.run(None, {})
     assert made[0].encode("utf-8", "surrogateescape") == BAD
+
+
+SLOW_PROTOBUF = """
+import sys
+import onnx
+from google.protobuf.internal import api_implementation
+import orthrus as ort
+from orthrus.demo import MODEL
+from orthrus.errors import InvalidProtobuf
+assert api_implementation.Type() == "python"
+model = onnx.load(MODEL)
+model.producer_name = "made by"
+ort.InferenceSession(model.SerializeToString())
+for session in (ort.InferenceSession, lambda given: ort.InferenceSession(sys.argv[1])):
+    data = model.SerializeToString().replace(b"made by", b"made\\xffby")
+    open(sys.argv[1], "wb").write(data)
+    try:
+        session(data)
+    except InvalidProtobuf as error:
+        assert "producer_name" in str(error) and "PYTHON_IMPLEMENTATION" in str(error), error
+    else:
+        raise AssertionError
+"""
+
+
+def test_protobuf_of_python_alone(tmp_path: pathlib.Path) -> None:
+    """It takes no text that is not UTF-8, for which protobuf's own errors have no word."""
+    given = os.environ | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
+    done = subprocess.run([sys.executable, "-c", SLOW_PROTOBUF, tmp_path / "model.onnx"], env=given,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,12 +1,17 @@
 """The k best of rows: those of a stable sort, whatever values the rows have in common."""
 
+import itertools
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from graphs import info, model
 from onnx import helper
 
+from orthrus.codegen.kernels import top_k
+from orthrus.codegen.machines import detect
+from orthrus.codegen.machines.machine import AVX2, SSE2, Machine
 from orthrus.run.config import Config
 from orthrus.run.engine import Engine
 
@@ -55,3 +60,25 @@ def test_they_are_those_of_a_stable_sort(dtype: str) -> None:
                     wanted, at = expected(x, k, bool(largest))
                     np.testing.assert_array_equal(y, wanted)
                     assert np.array_equal(i, at), (x, i, at)
+
+
+@pytest.mark.parametrize("machine", (detect.host(), AVX2, SSE2))
+@pytest.mark.parametrize("dtype", ("float32", "float64", "float16", "int8", "uint32", "int64"))
+def test_short_rows_side_by_side(machine: Machine | None, dtype: str) -> None:
+    """Rows of which a vector's lanes hold one each, the last vector fewer; along each of the axes; as many
+    asked for as are kept in registers, and one more; most rows along any dimension."""
+    rng = np.random.default_rng(len(dtype))
+    cases = itertools.product((2, 9, 18, top_k.SHORT + 1), (1, 3, top_k.MOST, top_k.MOST + 1), (8, 17, 33),
+                              (0, 1, 2))
+    with mock.patch.object(detect, "host", lambda: machine):
+        for length, k, n, axis in itertools.islice(cases, len(dtype) % 7, None, 7):
+            k, largest = min(k, length), (length + n) % 2
+            node = helper.make_node("TopK", ["x", "k"], ["y", "i"], largest=largest, axis=axis)
+            kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+            made = model([node], [info("x", kind, [None] * 4)], [info("y", kind, None), info("i", 7, None)],
+                         {"k": np.array([k])}, opset=24)
+            x = rows(rng, dtype, [(2, n, 3, length), (n, 2, 3, length), (2, 1, n, length)][n % 3], 3)
+            y, i = Engine(made.SerializeToString(), Config()).run(None, {"x": np.moveaxis(x, -1, axis)})
+            wanted, at = expected(x, k, bool(largest))
+            np.testing.assert_array_equal(np.moveaxis(y, axis, -1), wanted)
+            np.testing.assert_array_equal(np.moveaxis(i, axis, -1), at)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import orthrus as ort
 from orthrus.testing.samples import Sample, samples
@@ -85,3 +85,31 @@ def test_operators_of_vectors() -> None:
                                   pytest.param(1, marks=pytest.mark.thorough)])
 def test_every_sample(step: int) -> None:
     assert not faults(list(samples())[::step])
+
+
+@pytest.mark.parametrize("op", ["NhwcMaxPool", "QLinearAveragePool"])
+@pytest.mark.parametrize("channels", range(1, 6))
+def test_pools_with_channels_behind(op: str, channels: int) -> None:
+    """Of an image whose planes lie together, as of one whose channels do; no rule fails."""
+    image = np.arange(2 * 9 * 7 * channels, dtype=np.uint8).reshape(2, 9, 7, channels)
+    inputs, attrs = ["x"], dict[str, Any](kernel_shape=[4, 2], strides=[3, 1])
+    if op == "QLinearAveragePool":
+        inputs, attrs = ["x", "scale", "zero", "scale", "zero"], attrs | {"channels_last": 1}
+    held = {"scale": np.float32(0.5), "zero": np.uint8(3)}
+    got = []
+    for turn in ((0, 1, 2, 3), (0, 3, 1, 2), (0, 3, 2, 1)):
+        fed = np.ascontiguousarray(image.transpose(turn))
+        nodes = [helper.make_node("Transpose", ["fed"], ["x"], perm=np.argsort(turn).tolist()),
+                 helper.make_node(op, inputs, ["y"], domain="com.microsoft", **attrs)]
+        graph = helper.make_graph(
+            nodes, "g", [helper.make_tensor_value_info("fed", TensorProto.UINT8, fed.shape)],
+            [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+            [numpy_helper.from_array(np.asarray(v), n) for n, v in held.items()])
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+        session = ort.InferenceSession(model.SerializeToString(), fallback="error")
+        got += session.run(None, {"fed": fed})
+    windows = np.lib.stride_tricks.sliding_window_view(image, (4, 2), (1, 2))[:, ::3]
+    want = windows.max((-1, -2)) if op == "NhwcMaxPool" else np.rint(windows.mean((-1, -2)))
+    for each in got:
+        np.testing.assert_array_equal(each, want)

@@ -114,7 +114,7 @@ import urllib.request
 import numpy as np, onnx, llvmlite.binding, ml_dtypes, typer, typer.testing, rich.console, rich.table
 import rich.progress, rich.traceback, rich.syntax, rich.markdown, onnx.helper, onnx.reference
 EXTRAS = ("torch", "transformers", "ray", "pyarrow", "starlette", "uvicorn", "httptools", "grpc",
-          "orjson", "prometheus_client", "simdjson")
+          "orjson", "prometheus_client", "simdjson", "PyInstaller")
 sys.modules.update(dict.fromkeys(EXTRAS))
 sysconfig.get_config_vars()
 for where, names in json.loads(os.environ["LACKING"]).items():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 
 from orthrus.ir import ElementType, TensorType, Value
 from orthrus.ops import defined, find
-from orthrus.ops.define import Op, _parameters
+from orthrus.ops.define import Op, _parameters, define, forget, versions
 
 ML = "ai.onnx.ml"
 
@@ -95,3 +97,49 @@ print(y.reshape(-1).tolist(), "numpy.ma" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[0] == "[2.0, 3.0] False"
+
+
+MODULE = """
+from orthrus.ops.define import elementwise, op, reduction
+
+@op(domain="interrupted")
+def First(x):
+    return x
+
+@elementwise(domain="interrupted")
+def Second(x):
+    return x
+
+@reduction(domain="interrupted")
+def Third(x, axes, keepdims):
+    return x.sum(axes, keepdims=keepdims)
+
+import interrupting
+
+@op(domain="interrupted")
+def Fourth(x):
+    return x
+"""
+
+
+def test_an_interrupted_import_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by Ctrl-C while the first session of a process is made."""
+    (tmp_path / "interrupted_operators.py").write_text(MODULE, "utf-8")
+    (tmp_path / "interrupting.py").write_text("raise KeyboardInterrupt", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = ("First", "Second", "Third", "Fourth")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            importlib.import_module("interrupted_operators")
+        monkeypatch.setitem(sys.modules, "interrupting", sys)
+        made = importlib.import_module("interrupted_operators")
+        for name in names:
+            found = versions("interrupted", name)
+            assert found[-1] is getattr(made, name)
+            assert len({op.since for op in found}) == len(found) == (2 if name == "Third" else 1)
+        with pytest.raises(ValueError, match="defined twice"):
+            define(made.First.body, domain="interrupted")
+    finally:
+        sys.modules.pop("interrupted_operators", None)
+        for name in names:
+            forget("interrupted", name)

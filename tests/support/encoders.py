@@ -1,5 +1,6 @@
 """Small encoders as exporters write them, made with onnx.helper: torch's script exporter of several years,
-and tf2onnx. All compute the same network; only the graphs differ."""
+tf2onnx, and tf2onnx of Keras's own attention ("einsum", from opset 13 on, none of `STYLES`). All compute the
+same network; only the graphs differ."""
 
 from __future__ import annotations
 
@@ -139,7 +140,20 @@ class Encoder:
         target = self.op("Concat", shape, np.array([HEADS, SIZE]), axis=0)
         return self.op("Transpose", self.op("Reshape", x, target), perm=[0, 2, 1, 3])
 
+    def einsum(self, x: str, mask: str) -> str:
+        """Attention as Keras's MultiHeadAttention computes it."""
+        q, k, v = (self.op("Add", self.op("Einsum", x, self.weight(HIDDEN, HEADS, SIZE),
+                                          equation="abc,cde->abde"), self.weight(HEADS, SIZE))
+                   for _ in range(3))
+        scores = self.op("Einsum", k, self.op("Mul", q, float(SIZE ** -0.5)), equation="aecd,abcd->acbe")
+        weights = self.op("Softmax", self.op("Add", scores, mask) if mask else scores, axis=3)
+        y = self.op("Einsum", weights, v, equation="acbe,aecd->abcd")
+        y = self.op("Einsum", y, self.weight(HEADS, SIZE, HIDDEN), equation="abcd,cde->abe")
+        return self.op("Add", y, self.weight(HIDDEN))
+
     def attention(self, x: str, mask: str) -> str:
+        if self.style == "einsum":
+            return self.einsum(x, mask)
         q, k, v = (self.heads(self.linear(x, HIDDEN, HIDDEN)) for _ in range(3))
         kt = self.op("Transpose", k, perm=[0, 1, 3, 2])
         if self.style == "sdpa":

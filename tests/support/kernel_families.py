@@ -37,7 +37,7 @@ FAMILIES = {
              "test_results_of_other_types", "test_nothing_of_padding_reaches_results", "test_dots",
              "test_streams", "test_half_precision_kernels"),
     "conv": ("test_direct", "test_pointwise", "test_rows_with_margins", "test_depthwise", "test_stem",
-             "test_winograd", "test_sigmoids_without_denormals"),
+             "test_planes", "test_winograd", "test_sigmoids_without_denormals"),
     "attention": ("test_random_forms", "test_lengths_of_keys", "test_growing_cache", "test_appended_rows",
                   "test_rows_without_keys_and_rare_numbers", "test_rotary"),
     "int8": ("test_products", "test_few_rows", "test_sessions", "test_dynamic_sessions",

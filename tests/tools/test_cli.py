@@ -255,3 +255,24 @@ def test_cache_is_listed_warmed_and_cleared(orthrus: Command, tmp_path: Path) ->
         assert json.loads(orthrus("cache", "list", "--json"))["bytes"] == 0
         for wrong in (["warm"], ["list", "m.onnx"], ["forget"]):
             assert CliRunner().invoke(app, ["cache", *wrong]).exit_code == 2
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_terminal_that_lacks_characters(encoding: str, orthrus: Command) -> None:
+    """As for a file on Windows, or in a container without a locale."""
+    name = "größe_日本_😀"
+    x, y = (graphs.info(each, shape=[name, 3]) for each in ("x", name))
+    path = saved(graphs.model([helper.make_node("Relu", ["x"], [name], name=name)], [x], [y]))
+    runner = CliRunner(charset=encoding)
+
+    def told(*args: object) -> str:
+        found = runner.invoke(app, list(map(str, args)))
+        assert found.exit_code == 0, found.exception
+        return found.stdout_bytes.decode(encoding)
+    for command in (["demo", "--count", 2], ["--help"], ["run", "--help"], ["info", path], ["run", path],
+                    ["explain", path, "--nodes"]):
+        assert told(*command)
+    assert "\\U0001f600" in told("info", path)
+    assert json.loads(told("info", path, "--json")) == json.loads(orthrus("info", path, "--json"))
+    found = runner.invoke(app, ["info", f"{name}.onnx"])
+    assert found.exit_code == 1 and "\\U0001f600.onnx" in found.stderr_bytes.decode(encoding)

@@ -146,16 +146,23 @@ def test_outputs_with_io_binding_are_those_without(model: str) -> None:
 
 def test_models_are_compared(model: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     shared = (str(tmp_path / "data"), 2, 4, False, 3, 5, False, 1e-3, 1e-4, None, None, None, 2)
-    most, _ = compare_bert_results.run_test(model, model, *shared)
-    assert most < 1e-5 and "100% passed" in capsys.readouterr().out
+    most, passed = compare_bert_results.run_test(model, model, *shared)
+    assert most < 1e-5 and passed is True and "100% passed" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [
         f"test_data_set_{i}" for i in range(3)]
     other = onnx.load(model)
     weights = numpy_helper.to_array(other.graph.initializer[2]) + 1
     other.graph.initializer[2].CopyFrom(numpy_helper.from_array(weights, "w"))
     onnx.save(other, tmp_path / "other.onnx")
-    most, case = compare_bert_results.run_test(model, str(tmp_path / "other.onnx"), *shared)
-    assert most > 0.1 and case is not None and "3 out of 3 results NOT passed" in capsys.readouterr().out
+    most, passed = compare_bert_results.run_test(model, str(tmp_path / "other.onnx"), *shared)
+    assert most > 0.1 and passed is False and "3 out of 3 results NOT passed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("gaps", [(0.0,), (0.0, 0.0), (5e-4, 2e-4), (0.0, 1.0), (1.0, 0.0), (2.0, 1.0, 0.0)])
+def test_a_comparison_says_whether_it_passed(gaps: tuple[float, ...]) -> None:
+    first, second = ([[np.full(3, gap)] for gap in row] for row in (np.zeros(len(gaps)), gaps))
+    most, passed = compare_bert_results.compare(first, second, False)
+    assert most == pytest.approx(max(gaps)) and passed is (max(gaps) < 1e-3)
 
 
 def test_numbers_that_are_none_on_one_side_are_no_match() -> None:

@@ -259,7 +259,7 @@ def test_a_file_with_its_weights_apart(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_converted_is_refused() -> None:
-    with pytest.raises(TypeError, match="Expected an ONNX ModelProto"):
+    with pytest.raises(ValueError, match="Expected an ONNX ModelProto"):
         float16.convert_float_to_float16(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="limits"):
         float16.convert_float_to_float16(plain(), max_finite_val=1e6)

@@ -14,6 +14,7 @@ from encoders import HEADS, HIDDEN, STYLES, Encoder, feeds
 from onnx import TensorProto, helper
 
 import orthrus as ort
+from orthrus.errors import Fail, InvalidGraph
 from orthrus.quantization.refused import InvalidValue
 from orthrus.transformers import forms, optimizer
 from orthrus.transformers.fusion_options import AttentionMaskFormat, FusionOptions
@@ -145,6 +146,26 @@ def test_positions_of_fixed_sizes_are_folded_and_fused() -> None:
     same(model, made)
 
 
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_network_before_its_training_is_fused_as_after_it(style: str, level: int) -> None:
+    """Biases are zeros and scales ones then; they stay, in the places of trained ones."""
+    trained = Encoder(style, 17, layers=1).model()
+    fresh = onnx.ModelProto()
+    fresh.CopyFrom(trained)
+    for tensor in fresh.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == 1:
+            scale = any(n.op_type in ("Mul", "LayerNormalization") and tensor.name == n.input[1]
+                        for n in fresh.graph.node)
+            array = np.full(tensor.dims[0], scale, np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    made, after = fused(fresh, opt_level=level), fused(trained, opt_level=level)
+    assert [(n.name, list(n.input)) for n in made.model.graph.node] == \
+        [(n.name, list(n.input)) for n in after.model.graph.node]
+    assert counts(made).get("BiasGelu", 0) == (style != "tf" or level == 0), "tf's sums are Gemm's at level 1"
+    same(fresh, made)
+
+
 def test_equal_weights_stay_constants_of_their_own() -> None:
     """As before training: products by equal weights are three, and a scale is no bias that equals it."""
     model = Encoder(layers=1).model()
@@ -259,9 +280,60 @@ def test_the_bias_of_a_term_of_one_text_or_of_all(joined: bool, skip: tuple[int,
     model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17),
                                                                   helper.make_opsetid("com.microsoft", 1)])
     made = fused(model)
-    assert [(n.op_type, len(n.input)) for n in made.model.graph.node] == [("SkipLayerNormalization", 5)]
+    [node] = made.model.graph.node
+    assert (node.op_type, len(node.input)) == ("SkipLayerNormalization", 5)
+    if skip[0] == 2 and not joined:
+        assert node.input[0] == biased, "of terms of one shape, the one with the bias is first"
     given = {k: np.random.default_rng(i).normal(size=v) for i, (k, v) in enumerate(shapes.items())}
     np.testing.assert_allclose(run(made.model, given), run(model, given), atol=1e-5)
+
+
+@pytest.mark.parametrize("model_type", optimizer.MODEL_TYPES)
+def test_padding_stays_masked_unless_somebody_says_no(model_type: str) -> None:
+    """Of types whose default in onnxruntime is no mask, too."""
+    model = Encoder(layers=1).model()
+    made = fused(model, model_type)
+    same(model, made)
+    options = FusionOptions(model_type)
+    options.disable_attention_mask()
+    for it, masked in ((made, True), (fused(model, model_type, optimization_options=options), False)):
+        [node] = it.get_nodes_by_op_type("Attention")
+        assert (len(node.input) > 3 and bool(node.input[3])) is masked
+
+
+@pytest.mark.parametrize(("heads", "qk", "v"), [(2, 4, 4), (2, 3, 3), (1, 4, 4), (2, 4, 3), (2, 2, 5)])
+def test_heads_that_were_pruned(heads: int, qk: int, v: int) -> None:
+    """Widths are told where queries and values differ; by an Attention that names none, others are meant."""
+    theirs = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(heads * qk * v)
+    parts, nodes = (("q", qk, [0, 2, 1, 3]), ("k", qk, [0, 2, 3, 1]), ("v", v, [0, 2, 1, 3])), []
+    given = {"whole": np.array([0, 0, heads * v]), "by": np.float32(qk ** 0.5)}
+    for name, size, perm in parts:
+        given |= {f"{name}w": rng.standard_normal((8, heads * size), np.float32),
+                  f"{name}b": rng.standard_normal(heads * size, np.float32),
+                  f"{name}s": np.array([0, 0, heads, size])}
+        nodes += [helper.make_node("MatMul", ["x", f"{name}w"], [f"{name}0"]),
+                  helper.make_node("Add", [f"{name}0", f"{name}b"], [f"{name}1"]),
+                  helper.make_node("Reshape", [f"{name}1", f"{name}s"], [f"{name}2"]),
+                  helper.make_node("Transpose", [f"{name}2"], [f"{name}3"], perm=perm)]
+    nodes += [helper.make_node("MatMul", ["q3", "k3"], ["scores"]),
+              helper.make_node("Div", ["scores", "by"], ["scaled"]),
+              helper.make_node("Softmax", ["scaled"], ["weights"], axis=-1),
+              helper.make_node("MatMul", ["weights", "v3"], ["mixed"]),
+              helper.make_node("Transpose", ["mixed"], ["turned"], perm=[0, 2, 1, 3]),
+              helper.make_node("Reshape", ["turned", "whole"], ["out"])]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in (("x", (2, 5, 8)), ("out", None))]
+    graph = helper.make_graph(nodes, "pruned", ends[:1], ends[1:],
+                              [onnx.numpy_helper.from_array(array, name) for name, array in given.items()])
+    model = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    made = fused(model)
+    [node] = made.model.graph.node
+    sizes = {a.name: list(a.ints) for a in node.attribute}.get("qkv_hidden_sizes")
+    assert node.op_type == "Attention" and sizes == (None if qk == v else [heads * qk, heads * qk, heads * v])
+    x = {"x": rng.standard_normal((2, 5, 8))}
+    for runtime in (ort, theirs):
+        np.testing.assert_allclose(run(made.model, x, runtime), run(model, x, theirs), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["Softmax", "Add", "MatMul", "Transpose", "Erf", "Reshape"])
@@ -337,12 +409,28 @@ def test_double_precision_is_left_as_it_is() -> None:
 
 def test_unknown_types_and_levels() -> None:
     model = Encoder(layers=1).model()
-    untouched = optimizer.optimize_model(model, "whisper-of-a-model")
-    assert untouched.model == model
+    for optimize in (optimizer.optimize_model, optimizer.optimize_by_fusion):
+        assert optimize(model, "whisper-of-a-model").model == model
     with pytest.raises(InvalidValue, match="level"):
         optimizer.optimize_model(model, opt_level=7)
-    with pytest.raises(InvalidValue, match="model type"):
-        optimizer.optimize_by_fusion(model, "none")
+
+
+@pytest.mark.parametrize("broken", ["type", "rank", "element type of an output"])
+def test_an_invalid_model_is_left_as_it_is_by_what_only_fuses(broken: str, caplog: Any) -> None:
+    """onnxruntime's own tests of rotary positions have such models; what also optimizes refuses them."""
+    model = Encoder(layers=1).model()
+    if broken == "element type of an output":
+        model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    else:
+        kind, read = ("Unsqueeze", ["out", "one"]) if broken == "type" else ("Gather", ["one", "input_ids"])
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(1), "one"))
+        model.graph.node.append(helper.make_node(kind, read, ["more"], "wrong"))
+    model.graph.node[0].doc_string = "stays"
+    made = optimizer.optimize_model(model, opt_level=0)
+    assert made.model == model
+    assert "is invalid and left as it is" in caplog.text
+    with pytest.raises((Fail, InvalidGraph)):
+        optimizer.optimize_model(model, opt_level=1)
 
 
 @pytest.mark.parametrize("model_type", optimizer.MODEL_TYPES)

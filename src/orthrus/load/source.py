@@ -77,6 +77,11 @@ def _parse(data: _Bytes | ModelFile, source: Source, limits: Limits) -> Source:
             text = f"Load model from {source.path} failed:Protobuf parsing failed."
         found, cure = _instead(data)
         raise InvalidProtobuf(text, found=found, expected="a ModelProto", cure=cure) from None
+    except UnicodeDecodeError as error:
+        raise InvalidProtobuf(
+            "Failed to load model because protobuf parsing failed.", found=str(error),
+            expected="text in UTF-8", cure="mend the text; protobuf in Python alone, which "
+            "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python and old protobufs are, takes no other") from None
     if not source.model.HasField("graph"):
         text = "No graph was found in the protobuf."
         raise InvalidArgument(text if source.path is None else f"Load model from {source.path} failed:{text}",

@@ -67,13 +67,13 @@ class Lowering:
     what a kernel has registers and code for; `unfolded`: types of which updates replace elements, but are not
     added to them or the like. `matrix_unit`: whether products of float32 may be computed by one;
     `half_epilogue`: whether what sums of bytes stand for may be rounded to float16; `transforms`:
-    whether convolutions may go by way of transforms of their images; `accuracy_level`: of products with
-    weights dequantized by blocks, as MatMulNBits has it; `given`: inputs whose elements are known, as they
-    are in the host's memory. `finals` are the part's outputs; those that have got
-    their memory are in `outputs`. `why`: per node left to numpy, why; `later`: weights not yet dequantized;
-    `codes`: quantized tensors that values which no DequantizeLinear made stand for; `loops`: the first and
-    last of steps that are done again and again; `lent`: known values that went into a body of control flow or
-    came out of one, and what follows from them."""
+    whether convolutions may go by way of transforms of their images, or several groups as one;
+    `accuracy_level`: of products with weights dequantized by blocks, as MatMulNBits has it; `given`: inputs
+    whose elements are known, as they are in the host's memory. `finals` are the part's outputs; those that
+    have got their memory are in `outputs`. `why`: per node left to numpy, why; `later`: weights not yet
+    dequantized; `codes`: quantized tensors that values which no DequantizeLinear made stand for; `loops`: the
+    first and last of steps that are done again and again; `lent`: known values that went into a body of
+    control flow or came out of one, and what follows from them."""
 
     rules: ClassVar[RuleSet] = RULES
     cheap: ClassVar[int] = 6

@@ -41,10 +41,11 @@ class Elsewhere(Exception):
 class Native(ShapedPart[Plan]):
     """A part on a device. `matrix_unit`: whether float32 products may be computed by one; None to find out,
     see `precision`; `tried`: what was found out, by the inputs' shapes. `half_epilogue`: whether what sums of
-    bytes stand for may be rounded to float16; `transforms`: whether convolutions may go by way of transforms;
-    `direct`: the same part without these, once it was needed. `accuracy_level`: of products with weights
-    dequantized by blocks. `served`: the shapes of the last program, which are used without a call from then
-    on. `assumed`: whether its nodes hold for some runs only: instead of what they say, `Elsewhere` is raised.
+    bytes stand for may be rounded to float16; `transforms`: whether convolutions may go by way of transforms,
+    or several groups as one; `direct`: the same part without these, once it was needed. `accuracy_level`: of
+    products with weights dequantized by blocks. `served`: the shapes of the last program, which are used
+    without a call from then on. `assumed`: whether its nodes hold for some runs only: instead of what they
+    say, `Elsewhere` is raised.
     """
 
     half_epilogue = False
@@ -185,8 +186,8 @@ class Native(ShapedPart[Plan]):
         return self.interpret(arrays)
 
     def without_transforms(self, arrays: Sequence[np.ndarray], made: Any) -> Any:
-        """The results where convolutions by way of transforms, which gave `made`, met numbers that are not
-        for these."""
+        """The results where convolutions by way of transforms or of several groups as one, which gave `made`,
+        met numbers that are not for these."""
         with self.plans.lock:
             if self.direct is None:
                 self.direct = Native(self.part, self.device, self.reference, self.threads, False,

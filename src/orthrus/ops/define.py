@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -109,6 +110,7 @@ class Op:
         self.name = name or (stem if older else body.__name__)
         self.since = since if since is not None else int(suffix) if older else 1
         self.domain, self.body = domain, body
+        self.module = sys.modules.get(body.__module__)
         self.types, self.widen, self.result, self.tol, self.ufunc = types or {}, widen, result, tol, ufunc
         self.n_outputs = outputs
         self.inputs: list[str] = []
@@ -339,8 +341,12 @@ def _register(op: Op) -> Op:
     if not op.own:
         INDEX.read((op.domain, op.name))
     family = _registry.setdefault((op.domain, op.name), [])
-    if any(o.since == op.since for o in family):
-        raise ValueError(f"{op!r} is defined twice")
+    same = next((o for o in family if o.since == op.since), None)
+    if same is not None:
+        again = same.body.__module__ == op.body.__module__ and same.module is not op.module
+        if not again:  # an import that was interrupted leaves its definitions behind, and is made again
+            raise ValueError(f"{op!r} is defined twice")
+        family.remove(same)
     family.append(op)
     family.sort(key=lambda o: o.since)
     return op

@@ -42,7 +42,7 @@ def drop_unused_initializers(work: Work) -> int:
 
 def drop_identity(work: Work) -> int:
     """Let the readers of an operator that changes nothing read its input."""
-    count = 0
+    count, apart = 0, work.settings is not None and work.settings.weights_apart
     for node in work.graph.nodes:
         rule = _SAME.get(node.op_type) if not node.domain else None
         if rule is None or node in work.removed or not node.outputs or node.outputs[0] is None:
@@ -51,6 +51,9 @@ def drop_identity(work: Work) -> int:
             continue
         same = rule(node)
         if same is None or same is node.output or not _agrees(node.output, same):
+            continue
+        if apart and any(v is not None and isinstance(v.const, np.ndarray) and _is_weight(v.const)
+                         for v in node.inputs):
             continue
         if not work.can_replace(node.output, same):
             continue

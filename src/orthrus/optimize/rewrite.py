@@ -52,7 +52,8 @@ class Missing(Exception):
 class Settings:
     """What those who run passes tell the rules, which find it as `op.settings`. `loose_masks`: whether an
     operator may give 0 in the place of parts that give NaN where a mask excludes every key. `weights_apart`:
-    whether float vectors and tables that happen to be equal stay constants of their own."""
+    whether float vectors and tables that happen to be equal stay constants of their own, and what adds or
+    multiplies with one that happens to change nothing, as biases before training, stays too."""
 
     loose_masks: ClassVar[bool] = False
     weights_apart: ClassVar[bool] = False

@@ -27,7 +27,7 @@ from onnx import (
 
 from ..quantization.onnx_model import all_graphs
 from ..quantization.quant_utils import onnx_domain
-from ..quantization.refused import InvalidType, InvalidValue
+from ..quantization.refused import InvalidValue
 from .narrowing import BFLOAT16, FLOAT, FLOAT16, Narrowing, narrow
 
 __all__ = ["ALWAYS_FLOAT_INPUTS", "DEFAULT_OP_BLOCK_LIST", "InitializerTracker",
@@ -140,7 +140,7 @@ def convert_float_to_float16(model: ModelProto | str | os.PathLike[str], min_pos
     `use_bfloat16_as_blocked_nodes_dtype`: what is blocked computes in bfloat16 where its operator can. Types
     are inferred by this runtime; `disable_shape_infer` changes nothing.
 
-    Raises: InvalidType for what is no model, InvalidValue for one whose weights were not loaded and for
+    Raises: InvalidValue for what is no model, for one whose weights were not loaded and for
     limits that are none of float16's, and the errors of loading.
     """
     if not 0 < min_positive_val < max_finite_val <= float(np.finfo(np.float16).max):
@@ -184,13 +184,13 @@ def _kept(keep: bool | Sequence[str]) -> bool | frozenset[str]:
 
 
 def opened(model: Any) -> ModelProto:
-    """A model given as a path or a ModelProto, its functions inlined. Raises: InvalidType for anything else,
-    InvalidValue where weights lie in files that were not read."""
+    """A model given as a path or a ModelProto, its functions inlined. Raises: InvalidValue for anything
+    else, and where weights lie in files that were not read."""
     if isinstance(model, str | os.PathLike):
         model = onnx.load(os.fspath(model))
     if not isinstance(model, ModelProto):
-        raise InvalidType(f"Expected an ONNX ModelProto but got {type(model)}",
-                          cure="pass a ModelProto or a path")
+        raise InvalidValue(f"Expected an ONNX ModelProto but got {type(model)}",
+                           cure="pass a ModelProto or a path")
     for graph in all_graphs(model.graph):
         for tensor in graph.initializer:
             if external_data_helper.uses_external_data(tensor):

@@ -95,9 +95,9 @@ _MASK_FLAGS = {
 class FusionOptions:
     """The switches of a model type, each an attribute to be set.
 
-    `attention_mask_format` of "bert" is MaskIndexEnd, as in onnxruntime. Since that is wrong for texts that
-    are padded before their beginning, it is followed only where a program or a flag sets it; a fresh object
-    keeps the mask as it is.
+    `attention_mask_format` of "bert" is MaskIndexEnd, of "vit" and "qwen3" NoMask, as in onnxruntime. Since
+    the one is wrong for texts that are padded before their beginning, and the other for all that are padded,
+    they are followed only where a program or a flag sets them; a fresh object keeps the mask as it is.
     """
 
     attention_op_type: AttentionOpType | None
@@ -120,9 +120,9 @@ class FusionOptions:
             object.__setattr__(self, "_chosen", True)
 
     @property
-    def counts_keys(self) -> bool:
-        """Whether somebody asked for masks that count the keys of each row."""
-        return self._chosen and self.attention_mask_format == AttentionMaskFormat.MaskIndexEnd
+    def chosen_mask_format(self) -> int | None:
+        """The `attention_mask_format` that somebody asked for, None where nobody did."""
+        return self.attention_mask_format if self._chosen else None
 
     def use_raw_attention_mask(self, use_raw_mask: bool = True) -> None:
         """A flag for each key, or the number of keys."""

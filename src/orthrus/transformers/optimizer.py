@@ -18,6 +18,7 @@ from typing import Any
 import onnx
 from onnx import ModelProto
 
+from ..errors import Fail, InvalidGraph
 from ..quantization.refused import InvalidValue
 from . import forms
 from .fusion_options import FusionOptions
@@ -79,16 +80,15 @@ def optimize_model(input: str | os.PathLike[str] | ModelProto, model_type: str =
     `num_heads` and `hidden_size`: the model tells them; a number of heads other than its own gives a warning.
     `opt_level`: 0 only fuses, 1 and more also make the runtime's basic optimizations. `only_onnxruntime`: no
     fusions, only the optimizations of this runtime. `use_gpu`, `provider`: where the model shall run; the
-    fusions are the same everywhere. A model of an unknown type comes back as it is, with a warning.
+    fusions are the same everywhere. A model of an unknown type comes back as it is, with a warning, and so
+    does one that only fuses and breaks a rule of ONNX.
 
     Raises: InvalidValue for levels and heads that cannot be, and the errors of loading.
     """
     if opt_level not in (None, *_LEVELS):
         raise InvalidValue("the level is not known", found=opt_level, expected=f"one of {_LEVELS}")
     if model_type not in MODEL_TYPES:
-        logger.warning("model type %r is not known; the model is left as it is. Known are %s", model_type,
-                       ", ".join(MODEL_TYPES))
-        return OnnxModel(_loaded(input))
+        return _unknown(input, model_type)
     level = MODEL_TYPES[model_type][2] if opt_level is None else opt_level
     if only_onnxruntime:
         with tempfile.TemporaryDirectory() as folder:
@@ -101,10 +101,16 @@ def optimize_model(input: str | os.PathLike[str] | ModelProto, model_type: str =
 
 def optimize_by_fusion(model: ModelProto, model_type: str = "bert", num_heads: int = 0, hidden_size: int = 0,
                        optimization_options: FusionOptions | None = None) -> OnnxModel:
-    """Only the fusions of `optimize_model`. Raises: InvalidValue for an unknown model type."""
+    """Only the fusions of `optimize_model`. A model of an unknown type stays as it is, with a warning."""
     if model_type not in MODEL_TYPES:
-        raise InvalidValue("the model type is not known", found=model_type, expected=", ".join(MODEL_TYPES))
+        return _unknown(model, model_type)
     return _fused(model, model_type, num_heads, hidden_size, optimization_options, 0)
+
+
+def _unknown(source: Any, model_type: str) -> OnnxModel:
+    logger.warning("model type %r is not known; the model is left as it is. Known are %s", model_type,
+                   ", ".join(MODEL_TYPES))
+    return OnnxModel(_loaded(source))
 
 
 def _fused(source: Any, model_type: str, num_heads: int, hidden_size: int, options: FusionOptions | None,
@@ -113,9 +119,14 @@ def _fused(source: Any, model_type: str, num_heads: int, hidden_size: int, optio
     options = options or FusionOptions(model_type)
     made = kind(ModelProto(), num_heads, hidden_size)
     made.options = options
-    model, journal = forms.optimized(source, model_type, options, num_heads, hidden_size, level)
+    try:
+        model, made.journal = forms.optimized(source, model_type, options, num_heads, hidden_size, level)
+    except (Fail, InvalidGraph) as error:
+        if level:
+            raise
+        logger.warning("the model is invalid and left as it is: %s", error)
+        model = _loaded(source)
     made.initialize(model)
-    made.journal = journal
     if model.producer_name and producer != model.producer_name:
         logger.debug("models of type %s come from %s; this one is from %s", model_type, producer,
                      model.producer_name)

@@ -1,11 +1,12 @@
 """Reductions: a tree over strided tensors and the axes to fold in, one number per remaining position out.
 
 A vector holds either neighbours of one run that is folded (`along`), whose lanes are folded at the end, or
-the same place of as many results that lie next to each other (`across`); runs of a few elements without gaps
-are read whole and dealt to such vectors, which are folded as the lanes would be. Sums of floats are made of
-runs of 16 per accumulator, several accumulators side by side, and what rounding takes from a total is carried
-on: the error does not grow with the number of elements, and the order does not depend on how the items are
-divided.
+the same place of as many results that lie next to each other (`across`). Of short runs (`abreast`) the lanes
+of as many as a vector has are folded together, and give a vector of results; runs of a few elements without
+gaps are read whole and dealt to vectors as of `across`, which are folded as the lanes would be. Sums of
+floats are made of runs of 16 per accumulator, several accumulators side by side, and what rounding takes from
+a total is carried on: the error does not grow with the number of elements, and the order does not depend on
+how the items are divided.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ RUN = 16
 
 FEW = 8
 """Elements of a run that is read whole, at most."""
+SHORT = 8
+"""Vectors of a run whose lanes are folded with those of others, at most."""
 GRAIN = 1 << 14
 _FLOATS = ("float32", "float64")
 
@@ -37,7 +40,8 @@ _FLOATS = ("float32", "float64")
 class ReduceForm:
     """How a kernel walks. `outer`: dimensions that count items; `inner`: folded dimensions around the
     innermost; `across`: lanes are results, `width` vectors of them, and with `ragged` the last ones are not
-    full; `few`: the elements of runs without gaps, 0 where lanes lie otherwise."""
+    full; `few`: the elements of runs without gaps, 0 where lanes lie otherwise; `abreast`: short runs whose
+    results are a vector, where `ragged` is as across."""
 
     outer: int
     inner: int
@@ -45,13 +49,20 @@ class ReduceForm:
     width: int = 1
     ragged: bool = False
     few: int = 0
+    abreast: bool = False
+
+    @property
+    def laned(self) -> bool:
+        """Whether results lie in lanes."""
+        return self.across or self.abreast
 
 
 @dataclass(frozen=True, slots=True)
 class ReduceWalk:
     """A `ReduceForm` with its sizes. `steps`: per tensor its strides over the outer dimensions, then of what
-    is read those over the inner ones, and where across the innermost; `units`: per tensor its stride between
-    lanes. `outer`, `inner`: the sizes that `steps` go with; the first `reads` tensors are read."""
+    is read those over the inner ones, and where across the innermost, where abreast from run to run; `units`:
+    per tensor its stride between lanes. `outer`, `inner`: the sizes that `steps` go with; the first `reads`
+    tensors are read."""
 
     form: ReduceForm
     sizes: tuple[int, ...]
@@ -67,7 +78,8 @@ class ReduceWalk:
         """By which sizes and strides the elements of a tensor are met."""
         strides = self.steps[tensor]
         sizes = (*self.outer, *self.inner)[:len(strides)]
-        lanes = self.sizes[1] if self.form.across else self.sizes[0] if tensor < self.reads else 1
+        across = self.form.across or tensor >= self.reads
+        lanes = 1 if across and not self.form.laned else self.sizes[across]
         return (*sizes, lanes), (*strides, self.units[tensor])
 
     def cells(self, tensors: Sequence[Any]) -> list[Any]:
@@ -89,7 +101,7 @@ def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: S
     kept = merged(shape, [a for a in order if a not in axes], steps)
     folded = merged(shape, [a for a in order if a in axes], steps)
     length, last = folded.pop() if folded else (1, (0,) * len(steps))
-    columns, width, ragged, few = 0, 1, False, 0
+    columns, width, ragged, few, abreast = 0, 1, False, 0, False
     along = last[0] == 1 and all(s in (0, 1) for s in last[:reads])
     units = (*last[:reads], *(0 for _ in steps[reads:]))
     if not along:
@@ -110,18 +122,26 @@ def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: S
         if at is not None:
             columns, units = kept.pop(at)
             ragged, few = columns % lanes != 0, length
-    across = columns > 0
-    form = ReduceForm(max(len(kept), 1), len(folded), across, width, ragged, few)
+    innermost, runs = last, length * math.prod(d for d, _ in folded)
+    if along and not few and size >= 4 and length > 1 and runs <= SHORT * lanes:
+        at = next((i for i, (d, s) in enumerate(kept)
+                   if d >= lanes and s[-1] == 1 and all(u in (0, 1) for u in s[reads:])), None)
+        if at is not None:
+            columns, innermost = kept.pop(at)
+            units = (*last[:reads], *innermost[reads:])
+            ragged, abreast = columns % lanes != 0, True
+    laned = columns > 0
+    form = ReduceForm(max(len(kept), 1), len(folded), laned and not abreast, width, ragged, few, abreast)
     rows = [d for d, _ in kept] or [1]
-    sizes = (length, *((columns,) if across else ()), *(d for d, _ in folded), *rows[1:])
+    sizes = (length, *((columns,) if laned else ()), *(d for d, _ in folded), *rows[1:])
     found = tuple((*([s[t] for _, s in kept] or [0]),
-                   *((*(s[t] for _, s in folded), *((last[t],) if across else ())) if t < reads else ()))
+                   *((*(s[t] for _, s in folded), *((innermost[t],) if laned else ())) if t < reads else ()))
                   for t in range(len(steps)))
-    items = math.prod(rows) * (-(-columns // (lanes * width)) if across else 1)
-    inner = (*(d for d, _ in folded), *((length,) if across else ()))
+    items = math.prod(rows) * (-(-columns // (lanes * width)) if laned else 1)
+    inner = (*(d for d, _ in folded), *((columns if abreast else length,) if laned else ()))
     return ReduceWalk(form, sizes, tuple(rows), inner, found, units, reads, items,
-                max(1, GRAIN * math.prod(rows) // max(1, math.prod(shape))) if not across else
-                max(1, GRAIN // (length * math.prod(d for d, _ in folded) * min(columns, lanes * width))))
+                max(1, GRAIN * math.prod(rows) // max(1, math.prod(shape))) if not laned else
+                max(1, GRAIN // (runs * min(columns, lanes * width))))
 
 
 class Fold:
@@ -232,7 +252,7 @@ def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...]
     lanes = f.machine.lanes(BYTES[dtype])
     fold = Best(f, kind, dtype, lanes) if kind.startswith("arg") else Fold(f, kind, dtype, lanes)
     own = "int64" if kind.startswith("arg") else dtype
-    width, across = form.width, form.across
+    width, across, laned = form.width, form.across, form.laned
     chains = max(1, (8 if tree.size() <= 3 and len(fold.start) == 1 else 4) // width)
     counted = iter(range(1 << 10))
 
@@ -240,15 +260,15 @@ def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...]
         return f.arg(next(counted), ty)
 
     length = cell()
-    columns = cell() if across else f.i64(0)
+    columns = cell() if laned else f.i64(0)
     inner = [cell() for _ in range(form.inner)]
     sizes = [cell() for _ in range(form.outer - 1)]
     tensors: list[tuple[V, list[V], list[V], V]] = []
     for i in range(len(reads) + len(operands) + 1):
         base, outer = cell(PTR), [cell() for _ in range(form.outer)]
         around = [cell() for _ in range(form.inner)] if i < len(reads) else []
-        tensors.append((base, outer, around, cell() if across and i < len(reads) else f.i64(1)))
-    kinds = [*reads, *operands, (out, int(across))]
+        tensors.append((base, outer, around, cell() if laned and i < len(reads) else f.i64(1)))
+    kinds = [*reads, *operands, (out, int(laned))]
     iota = f.const(vec(I32, lanes), list(range(lanes)))
     step, count = 1 if across else lanes, len(fold.start)
     beside = min(width if across else chains, 16 // BYTES[dtype])
@@ -261,17 +281,21 @@ def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...]
     def item(number: V, at: Sequence[V]) -> None:
         place, column = list(at), f.i64(0)
         masks: list[V | None] = [None] * width
-        if across:
+        if laned:
             column = place.pop() * (lanes * width)
+            left = columns - column
             if form.ragged:
-                left = columns - column
                 masks = [f.mask(lanes, f.minimum(left - w * lanes, lanes)) for w in range(width)]
         bases = []
-        for (base, outer, _, _), (kind_of, unit) in zip(tensors, kinds, strict=True):
+        for i, ((base, outer, _, pitch), (kind_of, unit)) in enumerate(zip(tensors, kinds, strict=True)):
             offset = f.i64(0)
             for p, s in zip(place, outer, strict=True):
                 offset = offset + p * s
-            bases.append(f.gep(base, offset + column * unit if across and unit else offset, cell_of(kind_of)))
+            if form.abreast and i < len(reads):
+                offset = offset + column * pitch
+            elif laned and unit:
+                offset = offset + column * unit
+            bases.append(f.gep(base, offset, cell_of(kind_of)))
 
         def load(base: V, kind: Read, at: V | int, mask: V | None) -> V:
             name, unit = kind
@@ -338,9 +362,16 @@ def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...]
                 now = [fold.join(a, b) for a, b in zip(now, now[half:], strict=False)] + alone
             return fold.gather(total, now[0])
 
+        def short(bases: Sequence[V], total: Sequence[V]) -> list[V]:
+            whole = length & -lanes
+            state = f.loop(0, whole, lanes, begin, lambda i, *s: taken(bases, i, s, None))
+            state = f.loop(whole, length, lanes, state,
+                           lambda i, *s: taken(bases, i, s, f.mask(lanes, length - i)))
+            return fold.gather(total, state) if form.inner else [*state, *total[count:]]
+
         def run(bases: Sequence[V], total: Sequence[V]) -> list[V]:
-            if form.few:
-                return runs(bases, total)
+            if form.few or form.abreast:
+                return (runs if form.few else short)(bases, total)
 
             def part(at: V, *now: V) -> list[V]:
                 end = f.minimum(at + RUN * chains * step, length)
@@ -365,17 +396,32 @@ def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...]
                 return nest(depth + 1, [f.gep(b, i * t[2][depth], cell_of(k[0]))
                                         for b, t, k in zip(bases, tensors, reads, strict=False)], now)
             return f.loop(0, inner[depth], 1, total, again)
-        total = nest(0, bases[:len(reads)], [t for _ in range(width) for t in fold.total])
+
+        def abreast() -> list[V]:
+            """The results of as many runs as there are lanes, each run's lanes put by until all are there."""
+            rooms = [f.alloca(t.ty, lanes) for t in fold.start]
+
+            def one(row: V) -> list[V]:
+                at = [f.gep(b, row * t[3], cell_of(k[0]))
+                      for b, t, k in zip(bases, tensors, reads, strict=False)]
+                for room, made in zip(rooms, nest(0, at, fold.total), strict=False):
+                    f.store(made, room, row * lanes)
+                return []
+            f.loop(0, f.minimum(left, lanes) if form.ragged else lanes, 1, [], one)
+            return _folded_abreast(f, fold, [[f.load(t.ty, room, row * lanes) for room, t in
+                                              zip(rooms, fold.start, strict=True)] for row in range(lanes)])
+        total = abreast() if form.abreast else nest(0, bases[:len(reads)], [
+            t for _ in range(width) for t in fold.total])
 
         def stored(x: V, w: int) -> V:
             def read(i: int) -> V:
                 base, kind = bases[len(reads) + i - 1], operands[i - 1]
-                return load(base, kind, w * lanes if across and kind[1] else 0, masks[w])
+                return load(base, kind, w * lanes if laned and kind[1] else 0, masks[w])
             if after is None:
                 return convert(f, x, own, out)
             return convert(f, closed(f, after, x, own, read), after.dtype, out)
-        results = split(total, len(fold.total))
-        if not across:
+        results = [total] if form.abreast else split(total, len(fold.total))
+        if not laned:
             whole = f.splat(fold.result(_folded(f, fold, results[0], lanes)), lanes)
             f.store(f.extract(stored(whole, 0), 0), bases[-1])
             return
@@ -385,7 +431,7 @@ def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...]
                 f.store(y, bases[-1], w * lanes)
             else:
                 f.store_masked(y, bases[-1], w * lanes, mask)
-    blocks = [(columns + (lanes * width - 1)) // (lanes * width)] if across else []
+    blocks = [(columns + (lanes * width - 1)) // (lanes * width)] if laned else []
     positions(f, [*sizes, *blocks], item)
 
 
@@ -402,3 +448,17 @@ def _folded(f: Body, fold: Fold, total: Sequence[V], lanes: int) -> list[V]:
     return fold.join(*ends) if lanes == 2 else ends[0]
 
 
+def _folded_abreast(f: Body, fold: Fold, rows: Sequence[Sequence[V]]) -> list[V]:
+    """As many vectors as each has lanes, the lanes of each joined as `_folded` does: a lane for each."""
+    now, lanes = [list(row) for row in rows], len(rows)
+    parts = lanes
+    while parts > 1:
+        # a vector holds lanes / parts rows with so many parts each; of two such vectors the first halves of
+        # all rows meet the second ones
+        low = [at + i for at in range(0, 2 * lanes, parts) for i in range(parts // 2)]
+        high = [at + parts // 2 for at in low]
+        now = [fold.join(*([f.shuffle(a, b, half) for a, b in zip(one, other, strict=True)]
+                           for half in (low, high)))
+               for one, other in zip(now[::2], now[1::2], strict=True)]
+        parts //= 2
+    return now[0]

@@ -2,6 +2,7 @@
 
 Elements become integers that sort as they do. The k-th largest is found bit by bit from the top, each bit by
 one count over the row; those above it and as many equal ones as are missing are listed and sorted by merging.
+Of short rows and few best, a vector of rows is done at a time: each element finds its place in their lists.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.convert import convert
-from ..write.emit import I32, I64, V, lanes_of, vec
+from ..write.emit import I16, I32, I64, V, lanes_of, vec
 from ..write.expr import BYTES, LLVM
 from ..write.template import template
 from ..write.vmath import any_lane
@@ -21,6 +22,8 @@ from .reduce import order_key
 from .rows import cell_of, positions
 
 UNROLL = 4
+SHORT, MOST = 320, 16
+"""Elements of a row, and how many best of it, for which rows are done a vector at a time, at most."""
 
 
 def working(dtype: str) -> str:
@@ -54,8 +57,7 @@ def best_of_rows(f: Body, values: V, places: V, x: V, length: V, k: V, levels: V
     bufs = [f.gep(lists, (k + 1) * i, I64) for i in range(4)]
 
     def keyed(given: V) -> V:
-        made = order_key(f, convert(f, given, dtype, work), work, False)
-        return ~made if least else made
+        return _keyed(f, given, dtype, least)
 
     def item(_: V, at: Sequence[V]) -> None:
         to, index, row = (f.gep(b, dot(f, at, s[:-1]), e) for b, s, e in zip(
@@ -75,6 +77,83 @@ def best_of_rows(f: Body, values: V, places: V, x: V, length: V, k: V, levels: V
             f.store(found, index, i * steps[1][-1])
         f.loop(0, k, 1, [], put)
     positions(f, sizes, item)
+
+
+def _keyed(f: Body, given: V, dtype: str, least: bool) -> V:
+    """Integers that sort as elements do, the best being the largest."""
+    work = working(dtype)
+    made = order_key(f, convert(f, given, dtype, work), work, False)
+    return ~made if least else made
+
+
+@template("values:ptr places:ptr x:ptr length:i64 rows:i64")
+def best_of_short_rows(f: Body, values: V, places: V, x: V, length: V, rows: V, *, dtype: str, outer: int,
+                       k: int, least: bool, beside: bool) -> None:
+    """The `k` best of each row, as `best_of_rows` gives them, of as many rows at once as a vector has lanes.
+    `rows`: size of the last outer dimension; `beside`: along it x's elements lie next to each other. Cells
+    behind: outer sizes but for the first and the last, then of the values, of their indices (int64) and of x
+    the strides over all of them and along the row."""
+    cells, elem = Cells(f, 5), LLVM[dtype]
+    sizes = cells.several(max(outer - 2, 0))
+    steps = [cells.several(outer + 1) for _ in range(3)]
+    key = I64 if BYTES[working(dtype)] == 8 else I32
+    lanes = f.machine.lanes(8 if key == I64 else 4)
+    ty, raw = vec(key, lanes), I16 if f.as_integers(elem) else elem
+    blocks = [(rows + (lanes - 1)) // lanes] if outer > 1 else []
+    lists = f.alloca(ty, k)
+
+    def item(_: V, at: Sequence[V]) -> None:
+        *place, column = at
+        column = column * lanes
+        left = f.minimum(rows - column, lanes)
+        to, index, source = (
+            f.gep(b, dot(f, place, s[:-2]) + column * s[-2], e) for b, s, e in zip(
+                (values, places, x), steps, (elem, I64, cell_of(dtype)), strict=True))
+        last, mask = f.splat(left - 1, lanes), f.mask(lanes, left)
+        number = f.const(vec(I64, lanes), list(range(lanes)))
+        moves = f.select(number < last, number, last) * f.splat(steps[2][-2], lanes)
+
+        def keys(i: V) -> V:
+            origin = f.gep(source, i * steps[2][-1], raw)
+            if beside:
+                return _keyed(f, f.load_masked(vec(elem, lanes), origin, 0, mask), dtype, least)
+            if f.machine.arch == "riscv64":
+                given = f.gather(raw, origin, moves)
+            else:  # one by one: see `gather`
+                given = f.undef(vec(raw, lanes))
+                for u in range(lanes):
+                    given = f.insert(given, f.load(raw, origin, f.extract(moves, u)), u)
+            return _keyed(f, f.bitcast(given, vec(elem, lanes)), dtype, least)
+
+        def taken(i: V, now: Sequence[V]) -> list[V]:
+            """The lists with another element at its place: behind those that are as good."""
+            best, order = now[::2], now[1::2]
+            one, number = keys(i), f.splat(f.cast(i, key), lanes)
+            after = [one > b for b in best]
+            made = list[V]()
+            for j, (b, o) in enumerate(zip(best, order, strict=True)):
+                made += [f.select(after[j], f.select(after[j - 1], x, new) if j else new, old)
+                         for x, new, old in ((best[j - 1], one, b), (order[j - 1], number, o))]
+            if len(best) < k:
+                made += [f.select(after[-1], x, new) if after else new
+                         for x, new in zip(now[-2:] or (one, number), (one, number), strict=True)]
+            return made
+        found: list[V] = []
+        for i in range(k):
+            found = taken(f.i64(i), found)
+        found = f.loop(k, length, 1, found, lambda i, *now: taken(i, now))
+        for j, order in enumerate(found[1::2]):
+            f.store(order, lists, j * lanes)
+
+        def put(row: V) -> None:
+            target, target_index, origin = (f.gep(b, row * s[-2], e) for b, s, e in zip(
+                (to, index, source), steps, (elem, I64, raw), strict=True))
+            for j in range(k):
+                at = f.cast(f.load(key, lists, row + j * lanes), I64)
+                f.store(f.load(elem, origin, at * steps[2][-1]), target, j * steps[0][-1])
+                f.store(at, target_index, j * steps[1][-1])
+        f.loop(0, left, 1, [], put)
+    positions(f, [*sizes, *blocks], item)
 
 
 def _count(f: Body, ty: str, room: V, limit: V, equal: bool) -> V:

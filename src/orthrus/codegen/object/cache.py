@@ -342,7 +342,10 @@ def place() -> str | None:
     if not knobs.CACHE or os.open not in os.supports_dir_fd:
         return None
     if knobs.CACHE_DIR:
-        return os.path.abspath(knobs.CACHE_DIR.value)
+        try:
+            return os.path.abspath(knobs.CACHE_DIR.value)
+        except OSError:  # the working directory, which it is relative to, is gone
+            return None
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         base = os.path.expanduser("~/.cache")

@@ -68,7 +68,8 @@ class Ahead(Native):
         if self.otherwise is not None:
             return self.otherwise(*arrays)
         log.warning("%s: a convolution met numbers that are not finite, or beyond 2**40; compiled code has "
-                    "no other way to compute it, so that results near these may be NaN or inexact", self.part)
+                    "no other way to compute it, so that results near these, or in other groups, may be NaN "
+                    "or inexact", self.part)
         return made
 
     def interpret(self, arrays: Sequence[np.ndarray], *given: Any) -> Any:

@@ -21,7 +21,7 @@ from ..elements import store
 from ..lower import Emit, Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, c_strides, last_strides
 from ..walk import Walked
-from . import conv_columns, matrix_unit
+from . import conv_columns, conv_planes, matrix_unit
 from .conv_weights import Computed, Known, Weights
 from .elementwise import activation
 
@@ -131,11 +131,12 @@ class Convolution:
             self._write_winograd(lo, winograd.plan(g, machine, self.side), out, tree, operands, given)
             return
         flat = all(map(_even, (self.x, out, *(t for t, o in zip(operands, given, strict=True) if o.row))))
-        plan = direct.plan(g, machine, flat and g.strides[1:] == (1, 1), dtype=dtype)
+        plan = direct.plan(g, machine, flat and g.strides[1:] == (1, 1), dtype=dtype, apart=not lo.transforms)
         packed = self.weights.panels(lo, *plan.panelled)
         lo.step(plan.spec(tree, given), [
             self.x, packed, _met(out, _counted(plan), True), *plan.cells(_walk(self.x), _walk(out)),
-            *_cells_of(operands, _counted(plan))], plan.items, 1, plan.scratch)
+            *([Out(lo.status)] if plan.merge > 1 else []), *_cells_of(operands, _counted(plan))],
+            plan.items, 1, plan.scratch)
 
     def _on_matrix_unit(self, lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> bool:
         """Write the convolution there where that is faster."""
@@ -304,8 +305,9 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     added = None if z is None else lo.tensor(z)
     if added is not None and not _accepts(added):
         added = lo.channels_last(added)
-    source, pointwise = lo.tensor(x), pointwise_of(lo, g, lo.tensor(x), node.inputs[1])
-    made = pointwise or Convolution(lo, g, source, _weights(w, g.groups, ("conv", id(node))))
+    source, weights = lo.tensor(x), _weights(w, g.groups, ("conv", id(node)))
+    planar = pointwise_of(lo, g, source, node.inputs[1]) or conv_planes.of(lo, g, source, weights)
+    made = planar or Convolution(lo, g, source, weights)
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         inner = then
@@ -316,7 +318,7 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
         if inner is not None:
             tree = inner if tree is None else tree.substitute(lambda leaf: leaf if leaf.value else inner)
         made.write(lo, out, *_with_bias(tree, operands, bias, shape))
-    waiting = Pending(shape, _F32, emit) if pointwise else _pending(shape, emit)
+    waiting = Pending(shape, _F32, emit) if planar else _pending(shape, emit)
     if lo.dtype(x) == _F32:
         return waiting
     return Lazy(shape, _VALUE.cast(lo.dtype(x)), [Source(waiting)])
@@ -408,7 +410,7 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     if 0 in made:
         return No("its output is empty")
     what = conv_columns.Columns(tuple(shape[2:]), w.shape[2:], strides, tuple(begin), tuple(size))
-    few = cout < conv_columns.FEW and cin >= conv_columns.MANY
+    few = conv_columns.pays(what, group, cin, cout)
     if isinstance(w, np.ndarray) and few and set(dilations) == {1} and what.fits():
         source = lo.tensor(x)
 

@@ -23,8 +23,8 @@ from ..tensor import Tensor, c_strides
 
 _F32 = "float32"
 FEW, MANY, MOST_BLOCKS = 8, 8, 25
-"""A group's channels of the result below which and of the image from which this is the way, and how many
-blocks are added at most."""
+"""A group's channels of the result below which this is the way, those of the image from which it always is
+then, and how many blocks are added at most."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,16 @@ class Columns:
             for first, size, t, s in zip(self.begin, self.size, self.reach, self.strides, strict=True))
 
 
-def rows_of(w: np.ndarray, group: int, what: Columns) -> np.ndarray:
-    """The weights as the product's first factor (group, Cout / group * taps, Cin / group), taps filled up
-    with zeros to whole blocks."""
-    cin, cout = w.shape[0] // group, w.shape[1]
-    more = [(0, b * s - k) for b, s, k in zip(what.blocks, what.strides, what.kernel, strict=True)]
-    filled = np.pad(w.reshape(group, cin, cout, *what.kernel), [(0, 0)] * 3 + more)
-    return np.ascontiguousarray(np.moveaxis(filled, 1, -1).reshape(group, -1, cin))
+def pays(what: Columns, group: int, cin: int, cout: int) -> bool:
+    """Whether `group` groups of so many channels are faster so than phase by phase."""
+    even = cin == cout and all(k % s == 0 for k, s in zip(what.kernel, what.strides, strict=True))
+    return cout < FEW and (cin >= MANY or cin > cout or (group == 1 and (len(what.image) == 1 or even)))
+
+
+def rows_of(w: np.ndarray, group: int) -> np.ndarray:
+    """The weights as the product's first factor (group, Cout / group * taps, Cin / group)."""
+    cin = w.shape[0] // group
+    return np.ascontiguousarray(np.moveaxis(w.reshape(group, cin, -1), 1, -1))
 
 
 def write(lo: Lowering, x: Tensor, w: np.ndarray, key: Hashable, group: int, what: Columns, out: Tensor,
@@ -69,21 +72,22 @@ def write(lo: Lowering, x: Tensor, w: np.ndarray, key: Hashable, group: int, wha
     """Append the steps that write `out` = tree(the sums, operands)."""
     x, cin, cout = lo.contiguous(x), w.shape[0] // group, w.shape[1]
     images, pixels, rank = x.shape[0], math.prod(what.image), len(what.image)
-    factor = lo.constant(("columns", key), lambda: rows_of(w, group, what))
+    factor = lo.constant(("columns", key), lambda: rows_of(w, group))
     rows = factor.shape[1]
     taps = tuple(b * s for b, s in zip(what.blocks, what.strides, strict=True))
     beside = [b - 1 for b in what.blocks]
     padded = [d + 2 * m for d, m in zip(what.image, beside, strict=True)]
     wide = lo.new((images, group * cout, *taps, *padded), _F32)
-    middle = _bordered(lo, wide, beside)
+    middle = _bordered(lo, _filled(lo, wide, what.kernel), beside)
     lines = (rows * wide.strides[1 + rank], wide.strides[1 + rank])
-    if rank == 1:
+    direct = rank == 1 and taps == what.kernel
+    if direct:
         made = middle.view((images, group, rows, pixels), (wide.strides[0], *lines, 1))
     else:
         made = lo.new((images, group, rows, pixels), _F32)
     columns = (images, group, cin, pixels)
     RULES.steps["product"](lo, factor, x.view(columns, c_strides(columns)), made)
-    if rank > 1:
+    if not direct:
         lo.copy(made.view(middle.shape, c_strides(middle.shape)), middle)
     whole = lo.new((*wide.shape[:2], *(t * s for t, s in zip(what.reach, what.strides, strict=True))), _F32)
     blocks = list(indices(*(range(b) for b in what.blocks)))
@@ -96,6 +100,17 @@ def write(lo: Lowering, x: Tensor, w: np.ndarray, key: Hashable, group: int, wha
         lo.copy(whole, out)
     else:
         lo.store(out, tree, [whole, *operands])
+
+
+def _filled(lo: Lowering, wide: Tensor, kernel: Sequence[int]) -> Tensor:
+    """The taps of `wide` that the kernel has; those that fill it up to whole blocks are zeros, whatever the
+    image's numbers are."""
+    part = wide
+    for axis, count in enumerate(kernel, 2):
+        if count < wide.shape[axis]:
+            lo.store(part.slice(axis, count, wide.shape[axis] - count), Expr.const(0.0, _F32), [])
+            part = part.slice(axis, 0, count)
+    return part
 
 
 def _bordered(lo: Lowering, wide: Tensor, beside: Sequence[int]) -> Tensor:

@@ -23,6 +23,8 @@ LONGEST = 1 << 12
 """Length of an axis up to which its table is made."""
 _SMALL = ("uint8", "int8", "uint16", "int16")
 """Integers that are interpolated as float32."""
+_FEWER = 4
+"""How many times fewer pixels make up for steps axis by axis."""
 _FEW = 64
 """Bytes that lie together below which they are gathered one by one."""
 
@@ -45,7 +47,8 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
     if nearest and shape and (t.contiguous or (t.strides[-1] == 1 and t.strides[1] != 1)):
         return _in_rows(t, [along and resize.table(along, d, nearest)[0].reshape(-1)
                             for along, d in zip(wanted, shape, strict=True)])
-    if not nearest and (dtype in _SMALL or not 3 <= len(shape) <= 5 or any(wanted[:2])):
+    if not nearest and (dtype in _SMALL or not 3 <= len(shape) <= 5 or any(wanted[:2])
+                        or _better_by_axes(t, wanted, lo.machine.lanes(4))):
         return _by_axes(t, wanted, dtype in _SMALL and bool(attrs.get("antialias")))
     if not 3 <= len(shape) <= 5 or max(shape[2:]) > LONGEST or any(wanted[:2]):
         return No("kernels resize one to three spatial axes of moderate length")
@@ -62,6 +65,14 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
         spec = resize.resize_taps(taps=taps, **frame.params)
         lo.step(spec, [*frame.cells, t, *frame.walked(t), *places, *weights], frame.items, frame.grain)
     return pixels((*shape[:2], *(len(p) for p, _ in axes)), dtype, t, emit)
+
+
+def _better_by_axes(t: Tensor, wanted: Sequence[Along | None], lanes: int) -> bool:
+    """Whether an image goes axis by axis: one that lies plane by plane and has few channels, or far fewer
+    pixels in the end."""
+    pixels = [along(np.zeros((1, d))).shape[1] if along else d for d, along in zip(
+        t.shape[2:], wanted[2:], strict=True)]
+    return t.contiguous and any(wanted) and (t.shape[1] < lanes or _FEWER * prod(pixels) <= prod(t.shape[2:]))
 
 
 def _by_axes(t: Tensor, wanted: Sequence[Along | None], rounds: bool) -> Pending | No:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ...codegen.kernels import loops
-from ...codegen.kernels.top_k import best_of_rows, scratch
-from ...codegen.write.expr import LLVM, Expr
+from ...codegen.kernels import top_k as kernels
+from ...codegen.write.expr import BYTES, LLVM, Expr
 from ...ir import ElementType, No, Node
 from ...ops.define import normalized_axis
 from ..lower import BOTH, Lazy, Lowering, Out, lowers
@@ -37,12 +37,22 @@ def top_k(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
     every = (values, places, t)
     others = [a for a in range(t.rank) if a != axis]
     made = loops.nest([shape[a] for a in others], [[v.strides[a] for a in others] for v in every])
-    sizes = made.sizes or (1,)
-    lines = [v for t_, s in zip(every, made.strides, strict=True) for v in (*(s or (0,)), t_.strides[axis])]
-    spec = best_of_rows(dtype=t.dtype, outer=len(sizes), least=attrs.get("largest") == 0,
-                               unit=t.strides[axis] == 1)
+    sizes, strides = made.sizes or (1,), [s or (0,) for s in made.strides]
+    least, lanes = attrs.get("largest") == 0, lo.machine.lanes(BYTES[kernels.working(t.dtype)])
+    if 2 * sizes[-1] < lanes:  # lanes are rows along the last dimension: the longest is to be that
+        longest = max(range(len(sizes)), key=lambda i: sizes[i])
+        sizes, *strides = ((*s[:longest], *s[longest + 1:], s[longest]) for s in (sizes, *strides))
+    lines = [v for t_, s in zip(every, strides, strict=True) for v in (*s, t_.strides[axis])]
+    beside = lines[-2] == 1
+    if (beside or length <= kernels.SHORT) and k <= kernels.MOST and 2 * sizes[-1] >= lanes:
+        spec = kernels.best_of_short_rows(dtype=t.dtype, outer=len(sizes), k=k, least=least,
+                                          beside=beside)
+        lo.step(spec, [Out(values), Out(places), t, length, sizes[-1], *sizes[1:-1], *lines],
+                math.prod(sizes[:-1]) * -(-sizes[-1] // lanes), max(1, GRAIN // (length * lanes)))
+        return values, places
+    spec = kernels.best_of_rows(dtype=t.dtype, outer=len(sizes), least=least, unit=t.strides[axis] == 1)
     lo.step(spec, [Out(values), Out(places), t, length, k, (k - 1).bit_length(), *sizes[1:], *lines],
-            math.prod(sizes), max(1, GRAIN // length), scratch(lo.machine, t.dtype, length, k))
+            math.prod(sizes), max(1, GRAIN // length), kernels.scratch(lo.machine, t.dtype, length, k))
     return values, places
 
 

@@ -236,7 +236,7 @@ static int finished(const orthrus_context *c) {
     if (*c->status == 2)
         return refuse(ORTHRUS_OUTSIDE,
                       "a convolution met numbers that are not finite, or beyond 2**40: results near "
-                      "these may be NaN or inexact");
+                      "these, or in other groups, may be NaN or inexact");
     if (*c->status == 3)
         return refuse(ORTHRUS_SHAPE, "the inputs' elements choose a branch of the model that takes no inputs "
                                      "of these shapes");

@@ -72,8 +72,8 @@ enum {
     ORTHRUS_UNSUPPORTED_CPU = 4, /* none of the targets is for this processor */
     ORTHRUS_SHAPE = 5,           /* inputs of shapes that the model was not compiled for */
     ORTHRUS_BAD_INDEX = 6, /* an index in the data lies outside of what it is for; outputs are undefined */
-    ORTHRUS_OUTSIDE = 7,   /* numbers not finite, or beyond 2**40, met a transformed convolution: outputs are
-                              there, and NaN or inexact near those */
+    ORTHRUS_OUTSIDE = 7,   /* numbers not finite, or beyond 2**40, met a transformed convolution, or one of
+                              groups: outputs are there, and NaN or inexact near those or in other groups */
     ORTHRUS_STOPPED = 8,   /* the cell of orthrus_stop_at() was set; outputs are undefined */
     ORTHRUS_BUSY = 9       /* the context is running */
 };

@@ -17,7 +17,9 @@ from .facts import differ, ints, permutation, rank, told
 
 _SOFTMAX = f"{OWN}::SoftmaxAttention"
 _KINDS = ("Attention", _SOFTMAX)
-_MASKED, _ABSORBING = -1e9, -1e30
+_EXCLUDING, _ABSORBING = -1e4, -1e30
+"""Up to which number a score in its place is one that does not count, and from which on it takes up whatever
+is added to it."""
 _SPLIT = [0, 2, 1, 3]
 
 
@@ -339,9 +341,9 @@ def _excluded(op, where, bias, keep, last):
     if least is None:
         return No("a Where puts more than a number in the place of scores"), None
     if _loose(op):
-        if least > _MASKED or (least > _ABSORBING and not last):
-            return No("the number a Where puts in does not absorb what is added to it"), None
-        least = min(least, _ABSORBING)
+        if least > _EXCLUDING:
+            return No("the number a Where puts in the place of scores does not exclude them"), None
+        least = max(min(least, _ABSORBING), float(np.finfo(instead.const.dtype).min))
     kept = condition if kept_first else op.Not(condition)
     if bias is not None or not last or least != -np.inf:
         was = op.constant(np.zeros((), instead.const.dtype)) if bias is None else bias

@@ -7,6 +7,7 @@ meant raises ValueError with what is known.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import sys
 import time
@@ -73,7 +74,13 @@ CountOption = Annotated[int, option_of(
 
 class Told(typer.core.TyperGroup):
     """Ends a command that fails with its error's text, or where that is a mistake of this package its
-    traceback, and exit code 1."""
+    traceback, and exit code 1. What a stream's encoding does not have is written as Python escapes it."""
+
+    def main(self, *args: Any, **named: Any) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        return super().main(*args, **named)
 
     def invoke(self, ctx: Any) -> Any:
         from ...errors import ALL
@@ -199,5 +206,10 @@ def say(note: str) -> None:
 
 
 def print_json(data: Any) -> None:
-    """Plain data on stdout."""
-    tell(shown_in_json(json.dumps(data, indent=1, ensure_ascii=False, default=str)))
+    """Plain data on stdout, in escapes where its encoding lacks a character."""
+    text = shown_in_json(json.dumps(data, indent=1, ensure_ascii=False, default=str))
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(data, indent=1, default=str)
+    tell(text)

@@ -18,7 +18,8 @@ from ...demo import MODEL, samples
 from ...records import dataclass
 from ...run.explain import Explanation
 
-SHADES = " ░▒▓█"
+SHADES, PLAIN_SHADES = " ░▒▓█", " .:%@"
+"""From dark to light, and what stands for them where an encoding has none."""
 TIMED_RUNS = 50
 
 
@@ -78,7 +79,12 @@ def show(outcome: Outcome, console: Console, count: int) -> None:
     wrong = np.flatnonzero(outcome.predictions != outcome.labels)
     right = np.flatnonzero(outcome.predictions == outcome.labels)
     chosen = [*right[:max(count - 1, 0)], *wrong[:1], *right[max(count - 1, 0):]][:count]
-    console.print(Columns([_card(outcome, int(i)) for i in chosen], padding=(1, 3)))
+    try:
+        SHADES.encode(console.encoding)
+        shades = SHADES
+    except UnicodeEncodeError:
+        shades = PLAIN_SHADES
+    console.print(Columns([_card(outcome, int(i), shades) for i in chosen], padding=(1, 3)))
     hits = int((outcome.predictions == outcome.labels).sum())
     console.print(Text(f"\n{hits} of {len(outcome.labels)} held-out digits right: {outcome.accuracy:.1%}",
                        style="bold"))
@@ -87,16 +93,16 @@ def show(outcome: Outcome, console: Console, count: int) -> None:
                        f"{many:.0f} µs per image in a batch of {len(outcome.labels)}"))
 
 
-def _card(outcome: Outcome, i: int) -> Text:
+def _card(outcome: Outcome, i: int, shades: str) -> Text:
     predicted, label = int(outcome.predictions[i]), int(outcome.labels[i])
-    lines = drawing(outcome.images[i, 0])
+    lines = drawing(outcome.images[i, 0], shades)
     verdict = f"{predicted}  {outcome.probabilities[i, predicted]:.0%}"
     if predicted == label:
         return Text("\n".join([*lines, f"{label} -> {verdict}"]))
     return Text("\n".join([*lines, f"{label} -> {verdict} (wrong)"]), style="red")
 
 
-def drawing(image: np.ndarray) -> list[str]:
-    """An image [8, 8] of 0 to 16 as eight lines of sixteen block characters."""
-    steps = np.clip(np.rint(image / 16 * (len(SHADES) - 1)), 0, len(SHADES) - 1).astype(int)
-    return ["".join(SHADES[s] * 2 for s in row) for row in steps]
+def drawing(image: np.ndarray, shades: str = SHADES) -> list[str]:
+    """An image [8, 8] of 0 to 16 as eight lines of sixteen characters out of `shades`."""
+    steps = np.clip(np.rint(image / 16 * (len(shades) - 1)), 0, len(shades) - 1).astype(int)
+    return ["".join(shades[s] * 2 for s in row) for row in steps]

@@ -1,5 +1,6 @@
 """ONNX's Attention in com.microsoft's forms: Attention with packed weights where queries, keys and values are
-projected from one input, else MultiHeadAttention; and written out again where neither fits."""
+projected from one input, with the earlier keys and values packed too where they are; else MultiHeadAttention;
+and written out again where neither fits."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ...ir import ElementType, No, Value
 from ...optimize.dimensions import PREFIX
-from ...optimize.pattern import rule
+from ...optimize.pattern import number, rule
 from ...optimize.rules.facts import array, ints, permutation, rank
 from ...records import dataclass
 from ..fusion_options import AttentionMaskFormat
@@ -25,6 +26,110 @@ HEADS = [0, 2, 1, 3]
 @rule(lambda op, q, k, v, m=None: op.Attention(q, k, v, m))
 def fuse_packed_attention(op, q, k, v, m, root):
     """Queries, keys and values that one input is projected to, for each head"""
+    made = _attention(op, q, k, v, m, root)
+    if isinstance(made, No):
+        return made
+    return made[0] if rank(q) == 3 else _by_head(op, *made, root)
+
+
+@rule(lambda op, q, k, v, pk, nk, pv, nv, a, b, m=None: op.Attention(
+    q, op.keep(op.Concat(pk, nk, axis=a), k), op.keep(op.Concat(pv, nv, axis=b), v), m))
+def fuse_packed_attention_past(op, q, k, v, pk, nk, pv, nv, a, b, m, root):
+    """The same where the earlier keys and values are the halves of one tensor, and all of them another"""
+    past = _half(op, pk, 0)
+    if past is None or _half(op, pv, 1) is not past or {a, b} - {2, -2} or {k, v} & {nk, nv}:
+        return No("the earlier keys and values are not handed in as one tensor")
+    m, causal = _without_causality(m, pk.shape[2], k.shape[2])
+    made = _attention(op, q, nk, nv, m, root, past, causal)
+    if isinstance(made, No):
+        return made
+    (y, whole), heads = made
+    found = {root.output: _by_head(op, y, heads, root)}
+    present = _joined(k, v)
+    return found if present is None else {**found, present: whole}
+
+
+def _half(op, value, which):
+    """The tensor [2, batch, heads, sequence, size] of which `value` is a half; None where it is none."""
+    node = op.maker(value, "Squeeze", "Gather", alone=False)
+    if node is None or ints(node.inputs[1]) != ([0] if node.op_type == "Squeeze" else [which]):
+        return None
+    whole = node.inputs[0]
+    if node.op_type == "Squeeze":
+        split = whole.node
+        if split is None or split.kind != "Split" or split.attribute("axis") or \
+                split.outputs[which] is not whole:
+            return None
+        whole = split.inputs[0]
+    elif node.attribute("axis"):
+        return None
+    return whole if rank(whole) == 5 and whole.shape[0] == 2 and rank(value) == 4 else None
+
+
+def _joined(k, v):
+    """The output of the model that is keys and values put one behind the other; None where there is none."""
+    for one in k.uses:
+        for pair in one.output.uses if one.op_type == "Unsqueeze" and ints(one.inputs[1]) == [0] else ():
+            other = pair.inputs[1].node if pair.op_type == "Concat" and len(pair.inputs) == 2 else None
+            if (
+                other is not None
+                and other.op_type == "Unsqueeze"
+                and other.inputs[0] is v
+                and ints(other.inputs[1]) == [0]
+                and pair.inputs[0] is one.output
+                and pair.attribute("axis") in (0, -5)
+                and not pair.output.uses
+            ):
+                return pair.output
+    return None
+
+
+def _without_causality(m, before, total):
+    """A mask of scores without the part that excludes the keys behind each query, None where nothing else is
+    masked; and whether there is such a part. `before` of `total` keys come before the queries."""
+    while m is not None and m.node is not None and m.node.kind == "Expand":
+        m = m.node.inputs[0]
+    made = m.node if m is not None else None
+    terms = () if made is None else made.inputs if made.kind == "Add" else (m,)
+    for at, term in enumerate(terms):
+        where = term.node
+        if where is None or where.kind != "Where" or not _is_causal(where.inputs[0], before, total):
+            continue
+        kept, instead = number(where.inputs[1]), number(where.inputs[2])
+        if instead is None or instead > _EXCLUDES or (kept != 0 and len(terms) > 1):
+            continue
+        return (terms[1 - at] if len(terms) > 1 else None if kept == 0 else where.inputs[1]), True
+    return m, False
+
+
+def _is_causal(condition, before, total):
+    """Whether a condition [1, 1, queries, total] is a part of a constant lower triangle: a query's row is as
+    far down in it as keys stand `before` it."""
+    if condition.node is not None and condition.node.kind == "Cast":
+        condition = condition.node.inputs[0]
+    for axis, first in ((3, 0), (2, before)):
+        node = condition.node
+        if node is None or node.kind != "Slice" or len(node.inputs) < 4 or ints(node.inputs[3]) != [axis]:
+            return False
+        steps = node.inputs[4] if len(node.inputs) > 4 else None
+        bounds = [_told(v) for v in node.inputs[1:3]]
+        if bounds != [first, total] or (steps is not None and ints(steps) != [1]):
+            return False
+        condition = node.inputs[0]
+    table = array(condition)
+    return table is not None and table.ndim == 4 and table.shape[:2] == (1, 1) and \
+        np.array_equal(table[0, 0] != 0, np.tri(*table.shape[2:], dtype=bool))
+
+
+def _told(value):
+    """What is known of an integer in a vector of one: itself, or the name of a dimension."""
+    known = ints(value) or list(value.content or ())
+    return known[0] if len(known) == 1 else None
+
+
+def _attention(op, q, k, v, m, root, past=None, causal=False):
+    """com.microsoft's Attention, and all keys and values behind it where some are there before, `past`; and
+    the number of heads. `k` and `v` are the new ones."""
     heads = _heads(root)
     if isinstance(heads, No):
         return heads
@@ -40,12 +145,14 @@ def fuse_packed_attention(op, q, k, v, m, root):
     mask, bias_of_scores, given = masks(op, m, root, heads)
     if isinstance(mask, No):
         return mask
-    alike = sizes[0] == sizes[1] == sizes[2] and sizes[0] == x.shape[-1]
-    y = op("com.microsoft::Attention")(
-        x, weights, bias, mask, None, bias_of_scores, num_heads=heads, **given,
-        unidirectional=1 if root.attribute("is_causal") else None,
-        qkv_hidden_sizes=None if alike else list(sizes))
-    return y if rank(q) == 3 else _by_head(op, y, heads, root)
+    if past is not None and bias_of_scores is not None:
+        return No("Attention takes no earlier keys where a mask is added to the scores")
+    made = op("com.microsoft::Attention")(
+        x, weights, bias, mask, past, bias_of_scores, num_heads=heads, **given,
+        unidirectional=1 if causal or root.attribute("is_causal") else None,
+        qkv_hidden_sizes=None if sizes[0] == sizes[1] == sizes[2] else list(sizes),
+        outputs=1 if past is None else 2)
+    return made, heads
 
 
 @rule(lambda op, q, k, v, m=None: op.Attention(q, k, v, m))
@@ -126,6 +233,15 @@ def _measures(node, depth=4):
     return moves and depth > 0 and all(_measures(user, depth - 1) for user in node.output.uses)
 
 
+def _into_heads(op, value):
+    """The Reshape that splits an axis into the heads of `value` [batch, heads, sequence, size]; None where it
+    comes from elsewhere."""
+    turned = _made(op, value, "Transpose")
+    if turned is None or permutation(turned) != HEADS:
+        return None
+    return _made(op, turned.inputs[0], "Reshape")
+
+
 def _without_bias(op, value):
     """`value` before a constant vector along its last axis was added, and the vector; None for it where none
     was."""
@@ -153,9 +269,8 @@ def _projection(op, value):
     """What makes queries, keys or values, or None."""
     shape = None
     if rank(value) == 4:
-        turned = _made(op, value, "Transpose")
-        split = _made(op, turned.inputs[0], "Reshape") if turned is not None else None
-        if split is None or permutation(turned) != HEADS:
+        split = _into_heads(op, value)
+        if split is None:
             return None
         value, shape = split.inputs
     value, bias = _without_bias(op, value)
@@ -200,6 +315,11 @@ def _packed(op, q, k, v):
 
 def _split_once(op, q, k, v):
     """The same of one projection that a Split divides into three equal parts; None where it is none."""
+    if rank(q) == 4:
+        split = [_into_heads(op, value) for value in (q, k, v)]
+        if None in split or any(rank(node.inputs[0]) != 3 for node in split):
+            return None
+        q, k, v = (node.inputs[0] for node in split)
     made = q.node
     if made is None or made.op_type != "Split" or made.domain or list(made.outputs) != [q, k, v]:
         return None
@@ -233,9 +353,8 @@ def _merged(op, value, biased):
     elsewhere."""
     split = None
     if rank(value) == 4:
-        turned = _made(op, value, "Transpose")
-        split = _made(op, turned.inputs[0], "Reshape") if turned is not None else None
-        if split is None or permutation(turned) != HEADS:
+        split = _into_heads(op, value)
+        if split is None:
             return None
         value = split.inputs[0]
     x, bias = (value, None) if biased else _without_bias(op, value)
@@ -292,14 +411,15 @@ def _excluding(excluded, kept):
 
 def _padding(op, source, inverted):
     """Flags as int32, or how many of each text are set; inverted ones mark what is padding."""
-    asked = op.settings
-    if asked.options.attention_mask_format == AttentionMaskFormat.NoMask:
+    wanted = op.settings.options.chosen_mask_format
+    if wanted == AttentionMaskFormat.NoMask:
         return None
     if inverted:
         source = op.Not(source if source.elem == ElementType.BOOL else
                         op.Cast(source, to=int(ElementType.BOOL)))
     flags = source if source.elem == ElementType.INT32 else op.Cast(source, to=int(ElementType.INT32))
-    return op.ReduceSum(flags, op.ints([1]), keepdims=0) if asked.options.counts_keys else flags
+    return op.ReduceSum(flags, op.ints([1]), keepdims=0) if wanted == AttentionMaskFormat.MaskIndexEnd else \
+        flags
 
 
 def added(op, m, root):

@@ -18,7 +18,7 @@ from ...optimize.rules import movement as onnx_movement
 from ...optimize.rules import normalization as onnx_normalization
 from ...optimize.rules import rotary as onnx_rotary
 from ...records import dataclass
-from . import activation, attention, decoder, diffusion, embedding, normalization, older
+from . import activation, attention, decoder, diffusion, einsum, embedding, normalization, older
 from .asked import Asked
 
 
@@ -46,7 +46,7 @@ ALIKE: tuple[Form, ...] = (
     Form("enable_layer_norm", onnx_normalization.EXTENDED),
     Form("enable_group_norm", onnx_normalization.GROUPS, _DIFFUSION),
     Form("enable_rotary_embeddings", onnx_rotary.EXTENDED),
-    Form("enable_attention", onnx_attention.EXTENDED),
+    Form("enable_attention", (*einsum.EINSUM, *onnx_attention.EXTENDED)),
 )
 """Rules of the runtime's own optimizer, whose operators the forms start from."""
 
@@ -58,7 +58,8 @@ FORMS: tuple[Form, ...] = (
     Form("enable_group_norm", (onnx_movement.merge_transposes,), _DIFFUSION),
     Form("enable_rotary_embeddings", decoder.ROTARY),
     Form("enable_attention", decoder.ATTENTION),
-    Form("enable_attention", (attention.fuse_packed_attention, attention.fuse_multi_head_attention)),
+    Form("enable_attention", (attention.fuse_packed_attention_past, attention.fuse_packed_attention,
+                              attention.fuse_multi_head_attention)),
     Form("enable_gelu", (activation.fuse_gelu_form, activation.fuse_quick_gelu_form)),
     Form("enable_embed_layer_norm", (embedding.fuse_embed_layer_normalization,
                                       embedding.fuse_embed_skip_layer_normalization)),

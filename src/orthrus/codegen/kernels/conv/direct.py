@@ -58,7 +58,8 @@ class ConvPlan:
 
     def spec(self, tree: Expr | None, operands: Sequence[Operand]) -> Spec:
         form = TileForm(self.dtype, self.heights, self.cols, self.rolled, self.even, self.trims, self.edges,
-                    self.geometry.cout % (self.cols * self.lanes) != 0, self.ahead, self.share, self.parts)
+                    self.geometry.cout % (self.cols * self.lanes) != 0, self.ahead, self.share, self.parts,
+                    self.merge > 1)
         return conv_tiles(form=form, tree=tree, operands=tuple(operands))
 
     def cells(self, x_strides: Sequence[int], y_strides: Sequence[int]) -> list[int]:
@@ -103,12 +104,12 @@ def pack(w: np.ndarray, groups: int, merge: int, wide: int, dtype: str = "float3
 @choice()
 def plan(g: Geometry, machine: Machine, flat: bool = False, rolled: tuple[int, int] = (0, 0),
          ahead: int | None = None, share: int | None = None, block: int | None = None,
-         cols: int | None = None, dtype: str = "float32") -> ConvPlan:
+         cols: int | None = None, dtype: str = "float32", apart: bool = False) -> ConvPlan:
     """A plan for `g` with images and weights of `dtype`. `flat`: the pixels of input and output lie evenly in
-    a plane, so that a 1x1 kernel of stride 1 that crops none may count them as one row. The rest
-    overrides what is chosen."""
+    a plane, so that a 1x1 kernel of stride 1 that crops none may count them as one row. `apart`: every group
+    is computed by itself. The rest overrides what is chosen."""
     lanes = machine.lanes(4)
-    merge = merged(g, machine)
+    merge = 1 if apart else merged(g, machine)
     if merge > 1:
         g = Geometry(g.batch, g.groups // merge, g.cin * merge, g.cout * merge, g.size, g.kernel, g.strides,
                      g.dilations, g.pads, g.out)

@@ -32,6 +32,11 @@ class Geometry:
         """Multiplications."""
         return self.batch * self.groups * self.cin * self.cout * prod(self.kernel) * prod(self.out)
 
+    def within(self, size: tuple[int, int, int]) -> Geometry:
+        """The same over an image of `size`, which has its margins."""
+        return Geometry(self.batch, self.groups, self.cin, self.cout, size, self.kernel, self.strides,
+                        self.dilations, (0, 0, 0), self.out)
+
     @property
     def leaves(self) -> bool:
         """Whether any tap falls outside the image."""

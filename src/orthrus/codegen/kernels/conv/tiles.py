@@ -16,8 +16,9 @@ from ....records import dataclass
 from ...write.body import Body
 from ...write.emit import F32, I8, I64, PTR, V, vec
 from ...write.expr import BYTES, LLVM, Expr
-from ...write.template import template
+from ...write.template import OUTSIDE, template
 from ...write.tile import Operand, as_float, joined, tile, widens
+from ...write.vmath import any_lane
 from .epilogue import PixelEpilogue, inside
 
 CELLS = (
@@ -46,6 +47,8 @@ class TileForm:
     steps that weights are fetched ahead; `share`: every tile fetches 1 / 2^(share - 1) of the next panel into
     the second cache, none for 0. `parts`: what is summed by itself before it is added to the rest, so that
     errors of long sums stay small: the "row"s of a kernel, "chunk"s of `chunk` elements of a tap, or "none".
+    `merged`: groups share a panel, and the first cell behind `CELLS`, `status`, becomes `OUTSIDE` where a sum
+    is not finite: numbers of one group, times the zeros that the others have for them, may have made it so.
     """
 
     dtype: str
@@ -59,6 +62,7 @@ class TileForm:
     ahead: int
     share: int
     parts: str
+    merged: bool = False
 
 
 @template(CELLS, together=True)
@@ -66,7 +70,7 @@ def conv_tiles(f: Body, c: SimpleNamespace, *, form: TileForm, tree: Expr | None
                operands: tuple[Operand, ...]) -> None:
     """Item ((image·depth + plane)·blocks + block)·groups·panels + group·panels + panel: one panel of output
     channels over one block of tiles."""
-    shared = _Kernel(f, c, form, PixelEpilogue(f, tree, operands, len(CELLS.split())))
+    shared = _Kernel(f, c, form, PixelEpilogue(f, tree, operands, len(CELLS.split()) + form.merged))
     f.loop(f.lo, f.hi, 1, [], lambda i: _Panel(shared, i).write())
 
 
@@ -188,11 +192,24 @@ class _Panel:
         f, k, size = self.f, self.k, rows * self.k.cols
         if self.form.parts == "none":
             acc = f.loop(self.front, self.back, 1, [self.zero] * size, inner)
+            self.tell(acc)
             k.finish.tile(acc, rows, address, self.sides, self.masks, k.room)
             return
         f.loop(0, size, 1, [], lambda i: f.store(self.zero, k.totals, i * k.lanes, k.lanes * 4))
         f.loop(self.front, self.back, 1, [], inner)
+        if self.form.merged:
+            self.tell([f.load(self.zero.ty, k.totals, i * k.lanes, k.lanes * 4) for i in range(size)])
         k.finish.stored(k.totals, self.zero.ty, rows, address, self.sides, self.masks)
+
+    def tell(self, sums: Sequence[V]) -> None:
+        """Whether sums of several groups are not finite."""
+        if not self.form.merged:
+            return
+        f, spoiled = self.f, self.zero
+        for x in sums:
+            spoiled = f.fma(x, self.zero, spoiled)
+        f.when(any_lane(f, ~spoiled.eq(self.zero)),
+               lambda: f.store(f.i64(OUTSIDE), f.arg(len(CELLS.split()), PTR)))
 
     def chunked(self, size: int, acc: Sequence[V], inner: Inner) -> list[V]:
         """A tap: `inner` of where a chunk begins, its length and sums."""

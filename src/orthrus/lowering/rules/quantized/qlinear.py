@@ -26,7 +26,7 @@ from ....ops.nn.activation import LeakyRelu, Sigmoid
 from ....records import dataclass
 from ...lower import RULES, Lazy, Lowering, Out, Pending, Rule, Source, lowers
 from ...rule_sets import BOTH
-from ...tensor import Tensor
+from ...tensor import Tensor, c_strides
 from ...walk import merged, order_like
 from .. import reduce
 from ..pool import pooled
@@ -337,10 +337,11 @@ def channels_behind(made: Pending) -> Pending:
     """A result (N, C, spatial...) as (N, spatial..., C)."""
     inner, accepts = made.emit, made.accepts
     n, c, *spatial = made.shape
+    image, channel, *apart = made.strides or c_strides(made.shape)
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         inner(lo, _first(out), tree, [_first(t) for t in operands])
-    return replace(made, shape=(n, *spatial, c), emit=emit, strides=None,
+    return replace(made, shape=(n, *spatial, c), emit=emit, strides=(image, *apart, channel),
                    accepts=None if accepts is None else lambda t: accepts(_first(t)))
 
 
