@@ -21,7 +21,8 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper
 
-from orthrus.codegen.kernels.attention import AttentionForm, AttentionPlan, arguments, plan
+from orthrus.codegen.kernels.attention.parts import AttentionForm
+from orthrus.codegen.kernels.attention.plan import AttentionPlan, arguments, plan
 from orthrus.codegen.machines.detect import host
 from orthrus.codegen.object.build import assemble
 from orthrus.codegen.object.link import link

@@ -20,7 +20,6 @@ from . import zoo
 MODELS = {"resnet18": "resnet18", "resnet50": "resnet50", "mobilenet_v2": "mobilenetv2", "vit_b_16": "",
           "yolov8n": "yolo_n"}
 """Names in the ModelZoo -> the zoo's names."""
-PRECISIONS = ("float32", "float16", "int8")
 
 _PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 _EXACT = frozenset({"Add", "Concat", "MaxPool", "GlobalAveragePool", "Resize", "Flatten"})
@@ -28,7 +27,7 @@ _EXACT = frozenset({"Add", "Concat", "MaxPool", "GlobalAveragePool", "Resize", "
 
 
 def build(name: str, precision: str = "float32") -> onnx.ModelProto:
-    """The model of that name, in one of `PRECISIONS`."""
+    """The model of that name, with a precision of float32, float16 or int8."""
     model = zoo.build(MODELS[name]) if MODELS[name] else vision_transformer()
     for value in (*model.graph.input, *model.graph.output):
         for dim in value.type.tensor_type.shape.dim:

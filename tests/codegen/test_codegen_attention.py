@@ -15,11 +15,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import native
 import orthrus
-from orthrus.codegen.kernels import attention
-from orthrus.codegen.kernels.attention import AttentionForm, arguments, plan
-from orthrus.codegen.kernels.attention_few import append_rows
-from orthrus.codegen.kernels.attention_parts import Empty
-from orthrus.codegen.kernels.rotary import turn
+from orthrus.codegen.kernels.attention import plan as planning
+from orthrus.codegen.kernels.attention.few import append_rows
+from orthrus.codegen.kernels.attention.parts import AttentionForm, Empty
+from orthrus.codegen.kernels.attention.plan import arguments, plan
+from orthrus.codegen.kernels.attention.rotary import turn
 from orthrus.codegen.machines.detect import host
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2
 from orthrus.codegen.object.build import assemble
@@ -267,16 +267,16 @@ def test_assembles_elsewhere(machine: Any) -> None:
 
 def test_division_covers_every_tile() -> None:
     for heads, tiles, threads, most in [(1, 1, 8, 1), (12, 10, 2, 99), (1, 108, 4, 30), (3, 7, 16, 2)]:
-        chunks = attention._chunks(heads, tiles, threads, most)
+        chunks = planning._chunks(heads, tiles, threads, most)
         assert -(-tiles // chunks) <= most and chunks <= tiles
-    assert math.log2(attention.block_of(AVX2, 128)).is_integer()
+    assert math.log2(planning.block_of(AVX2, 128)).is_integer()
 
 
 @pytest.mark.parametrize("most", [3, 14])
 def test_tiles_cover_every_query(most: int) -> None:
     """Each kernel beyond the first tile is the same, and no tile leaves the queries."""
     for length in range(1, 300):
-        tiles, rows, tall = attention._tiling(most, length)
+        tiles, rows, tall = planning._tiling(most, length)
         assert rows == (length if length <= most else most)
         done = set[int]()
         for t in range(tiles):

@@ -12,13 +12,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import foreign
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from foreign import reasons
 from graphs import info, model
 from onnx import TensorProto, helper
 from skips import needs
@@ -54,28 +57,14 @@ def session(proto: Any, fallback: str = "allow", **options: str) -> ort.Inferenc
                                 providers=[(NAME, options), CPU], fallback=fallback)
 
 
-def on_iree(made: ort.InferenceSession) -> list[str]:
-    return [node.node for node in made.explain() if node.provider == NAME]
-
-
-def whole(made: ort.InferenceSession) -> bool:
-    """Whether IREE has every node."""
-    return len(on_iree(made)) == len(made.explain()) > 0
-
-
-def reasons(made: ort.InferenceSession) -> str:
-    return "\n".join(str(refusal) for node in made.explain() for refusal in node.refusals)
+on_iree, whole = partial(foreign.taken, provider=NAME), partial(foreign.whole, provider=NAME)
 
 
 def check(proto: onnx.ModelProto, feeds: dict[str, np.ndarray], rtol: float = 1e-5, **options: str
           ) -> ort.InferenceSession:
     """A session on IREE alone that gives what the CPU provider gives."""
     made = session(proto, **options)
-    assert whole(made), reasons(made)
-    want = ort.InferenceSession(proto.SerializeToString(), providers=[CPU]).run(None, feeds)
-    for right, got in zip(want, made.run(None, feeds), strict=True):
-        assert right.dtype == got.dtype and right.shape == got.shape
-        np.testing.assert_allclose(got.astype(np.float64), right.astype(np.float64), rtol, 1e-6)
+    foreign.agrees(made, NAME, proto, feeds, rtol)
     return made
 
 

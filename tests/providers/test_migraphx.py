@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from foreign import reasons
 from graphs import info, model
-from migraphx_kit import DOUBLE, NAME, REF, RNG, check, perceptron, reasons, rows, session, taken, whole
+from migraphx_kit import DOUBLE, NAME, REF, RNG, check, perceptron, rows, session, taken, whole
 from onnx import TensorProto, helper
 
 import orthrus as ort

@@ -13,7 +13,8 @@ from typing import ClassVar
 import onnx
 import pytest
 from benchmarks.cases import Case, cases, compare
-from migraphx_kit import NAME, REF, reasons, taken
+from foreign import reasons
+from migraphx_kit import NAME, REF, taken
 from skips import needs
 
 import orthrus as ort

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from benchmarks.zoo import build, cases
+from commands import invoking
 from onnx import TensorProto, helper, numpy_helper
 from skips import needs
 from typer.testing import CliRunner
@@ -277,11 +278,8 @@ def orthrus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
 
-    def invoke(*args: object, code: int = 0) -> str:
-        found = CliRunner().invoke(app, ["explain", *(str(a) for a in args)])
-        assert found.exit_code == code, found.output
-        return found.output
-    return invoke
+    invoke = invoking(app, "explain")
+    return lambda *words, **code: invoke(*words, **code).output
 
 
 @generates

@@ -26,7 +26,6 @@ OPSET = 20
 SIZES = (1, 2, 3, 5)
 
 ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Max", "Min", "PRelu", "Where", "Less")
-CHANNELWISE = ("BatchNormalization", "QuantizeLinear")
 
 
 class Branches:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import foreign
 import numpy as np
 import onnx
 from graphs import info, model
@@ -43,26 +45,12 @@ def session(proto: Any, fallback: str = "allow", **options: Any) -> ort.Inferenc
     return made
 
 
-def taken(made: ort.InferenceSession) -> list[str]:
-    """The nodes that MIGraphX has."""
-    return [node.node for node in made.explain() if node.provider == NAME]
-
-
-def whole(made: ort.InferenceSession) -> bool:
-    return len(taken(made)) == len(made.explain()) > 0
-
-
-def reasons(made: ort.InferenceSession) -> str:
-    return "\n".join(str(refusal) for node in made.explain() for refusal in node.refusals)
+taken, whole = partial(foreign.taken, provider=NAME), partial(foreign.whole, provider=NAME)
 
 
 def check(proto: onnx.ModelProto, feeds: dict[str, np.ndarray], rtol: float = 1e-5, **options: Any
           ) -> ort.InferenceSession:
     """A session on MIGraphX alone that gives what the CPU provider gives."""
     made = session(proto, **options)
-    assert whole(made), reasons(made)
-    wanted = ort.InferenceSession(proto.SerializeToString(), providers=[CPU]).run(None, feeds)
-    for right, got in zip(wanted, made.run(None, feeds), strict=True):
-        assert right.dtype == got.dtype and right.shape == got.shape
-        np.testing.assert_allclose(got.astype(np.float64), right.astype(np.float64), rtol, 1e-6)
+    foreign.agrees(made, NAME, proto, feeds, rtol)
     return made

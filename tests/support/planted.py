@@ -11,8 +11,8 @@ import graphs
 import numpy as np
 import onnx
 import pytest
+from commands import invoking
 from onnx import helper
-from typer.testing import CliRunner
 
 import orthrus as ort
 from orthrus.codegen.object import library
@@ -99,9 +99,5 @@ def commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "160")
 
-    def invoke(*args: object, code: int = 0) -> str:
-        found = CliRunner().invoke(app, [str(a) for a in args])
-        assert found.exit_code == code, found.output
-        assert "Traceback" not in found.output
-        return found.output
-    return invoke
+    invoke = invoking(app)
+    return lambda *words, **code: invoke(*words, **code).output

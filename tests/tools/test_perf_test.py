@@ -19,8 +19,8 @@ import numpy as np
 import onnx
 import pytest
 import typer
+from commands import invoking
 from onnx import TensorProto, helper, numpy_helper
-from typer.testing import CliRunner
 
 import orthrus as ort
 from orthrus.api.config import INERT
@@ -71,12 +71,7 @@ def perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     app = typer.Typer()
     app.command(cls=PARSER)(command)
 
-    def invoke(*args: object, code: int = 0) -> Any:
-        found = CliRunner().invoke(app, [str(a) for a in args])
-        assert found.exit_code == code, found.output
-        assert "Traceback" not in found.output
-        return found
-    return invoke
+    return invoking(app)
 
 
 def test_output_is_what_scripts_read(perf: Any) -> None:

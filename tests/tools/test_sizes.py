@@ -11,6 +11,7 @@ import graphs
 import numpy as np
 import onnx
 import pytest
+from commands import invoking
 from onnx import TensorProto, helper
 from skips import MODELS
 from typer.testing import CliRunner
@@ -145,11 +146,7 @@ def test_the_time_for_the_search_is_limited(monkeypatch: pytest.MonkeyPatch) -> 
 def orthrus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.chdir(tmp_path)
 
-    def invoke(*args: object) -> Any:
-        found = CliRunner().invoke(app, [str(a) for a in args])
-        assert found.exit_code == 0, found.output
-        return found
-    return invoke
+    return invoking(app)
 
 
 COMMANDS = {

@@ -20,6 +20,7 @@ import numpy as np
 import onnx
 import pytest
 import typer
+from commands import invoking
 from onnx import TensorProto, helper, numpy_helper
 from skips import MODELS, needs
 from typer.testing import CliRunner
@@ -49,11 +50,7 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runner:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
 
-    def invoke(*args: object, ends: int = 0) -> Any:
-        found = CliRunner().invoke(app, [str(a) for a in args])
-        assert found.exit_code == ends, found.output + repr(found.exception)
-        return found
-    return invoke
+    return invoking(app)
 
 
 def case(name: str, model: onnx.ModelProto | None = None, inputs: Any = None, outputs: Any = None,
@@ -109,7 +106,7 @@ SUMMARY = "\n".join([
 
 def test_every_end_a_test_can_come_to(runner: Runner) -> None:
     mixture()
-    found = runner("tests", ends=255)
+    found = runner("tests", code=255)
     lines = found.stdout.splitlines()
     assert "Load Test Case: good in tests/test_good" in lines
     assert "Skip test case:: bernoulli " + BROKEN["bernoulli*"] in lines
@@ -127,7 +124,7 @@ def test_every_end_a_test_can_come_to(runner: Runner) -> None:
 
 def test_json_and_junit_say_the_same(runner: Runner) -> None:
     mixture()
-    found = runner("tests", "--json", "--junit", "report.xml", ends=255)
+    found = runner("tests", "--json", "--junit", "report.xml", code=255)
     data = json.loads(found.stdout)
     assert {k: data[k] for k in ("models", "test_cases", "succeeded", "not_implemented", "failed")} == {
         "models": 8, "test_cases": 9, "succeeded": 2, "not_implemented": 1, "failed": 6}
@@ -149,28 +146,28 @@ def test_junit_survives_characters_that_xml_lacks(runner: Runner) -> None:
     a, c = (graphs.info(name, TensorProto.STRING, [1]) for name in "ac")
     text = graphs.model([helper.make_node("Identity", ["a"], ["c"])], [a], [c])
     case("texts", text, {"a": np.array(["\x00\x1b[31m"], object)}, {"c": np.array(["\x07é"], object)})
-    runner("tests", "--junit", "report.xml", ends=255)
+    runner("tests", "--junit", "report.xml", code=255)
     assert "é" in ElementTree.parse("report.xml").getroot()[0][0][0].get("message", "")
 
 
 def test_exit_codes(runner: Runner) -> None:
-    assert "please specify a test data dir" in runner(ends=255).stderr
-    assert "--strict" in runner("-h", ends=255).stdout and runner("--help").stdout
+    assert "please specify a test data dir" in runner(code=255).stderr
+    assert "--strict" in runner("-h", code=255).stdout and runner("--help").stdout
     case("good")
     runner("tests", "--strict")
     case("unknown", unknown_operator(), {"a": A}, {"c": A})
     runner("tests")
-    runner("tests", "--strict", ends=3)
+    runner("tests", "--strict", code=3)
     runner("tests", "-n", "good", "--strict")
     runner("tests", "-m", 2)
-    assert "asks for at least 3" in runner("tests", "-m", 3, ends=255).stderr
+    assert "asks for at least 3" in runner("tests", "-m", 3, code=255).stderr
     case("wrong", outputs={"c": A})
-    runner("tests", "--strict", ends=255)
+    runner("tests", "--strict", code=255)
     for wrong in (["-o", 7], ["-i", "a=1"], ["-C", "a"], ["-r", 0], ["-X", "many"]):
-        runner("tests", *wrong, ends=2)
+        runner("tests", *wrong, code=2)
     Path("empty").mkdir()
     assert "no model was found" in runner("empty").stderr
-    runner("empty", "--strict", ends=3)
+    runner("empty", "--strict", code=3)
 
 
 def test_errors_of_the_command_line_name_what_is_known(tmp_path: Path) -> None:
@@ -189,7 +186,7 @@ def test_one_test_by_name(runner: Runner) -> None:
     case("bernoulli")
     for name in ("good", "test_good", "bernoulli"):
         assert "Models: 1\n" in runner("tests", "-n", name).stdout
-    runner("tests", "-n", "wrong", ends=255)
+    runner("tests", "-n", "wrong", code=255)
 
 
 def test_several_models_in_a_folder_and_several_folders(runner: Runner) -> None:
@@ -198,10 +195,10 @@ def test_several_models_in_a_folder_and_several_folders(runner: Runner) -> None:
     onnx.save(graphs.model([helper.make_node("Mul", ["a", "b"], ["c"])], ["a", "b"], ["c"]),
               folder / "two.onnx")
     case("other")
-    found = runner("tests/nets", "tests/other", ends=255)
+    found = runner("tests/nets", "tests/other", code=255)
     assert "Models: 3\n" in found.stdout and "Failed Test Cases:pair/two of" in found.stdout
     runner("tests/nets/test_pair/one.onnx")
-    assert "Models: 1\n" in runner("tests", "-n", "pair/two", ends=255).stdout
+    assert "Models: 1\n" in runner("tests", "-n", "pair/two", code=255).stdout
 
 
 def test_an_error_that_is_no_refusal_of_the_model_fails(runner: Runner,
@@ -211,7 +208,7 @@ def test_an_error_that_is_no_refusal_of_the_model_fails(runner: Runner,
     def broken(*_: Any, **__: Any) -> Any:
         raise AttributeError("a bug")
     monkeypatch.setattr(ort, "InferenceSession", broken)
-    found = runner("tests", ends=255)
+    found = runner("tests", code=255)
     assert "Got exception while loading model: 1" in found.stdout and "AttributeError: a bug" in found.stderr
 
 
@@ -253,7 +250,7 @@ def test_a_name_that_is_none_is_said(runner: Runner, name: str) -> None:
         (folder / "input_1.pb").unlink()
     with pytest.raises(ValueError, match="illegal input file name:"):
         test_data.data_sets(folder.parent / "model.onnx")
-    assert "Other reason:1" in runner("tests", ends=255).stdout
+    assert "Other reason:1" in runner("tests", code=255).stdout
 
 
 def test_values_go_by_name_and_else_by_number(runner: Runner) -> None:
@@ -282,7 +279,7 @@ def test_a_value_without_a_message_is_not_written(tmp_path: Path) -> None:
 def test_too_many_values_and_none_expected(runner: Runner) -> None:
     case("many", inputs={"x": A, "y": A, "z": A})
     case("nothing", outputs={})
-    found = runner("tests", ends=255)
+    found = runner("tests", code=255)
     assert "3 inputs for a model that has 2: a, b" in found.stderr and "Other reason:2" in found.stdout
     assert "there are no expected outputs" in found.stderr
 
@@ -370,7 +367,7 @@ def test_data_outside_of_a_file_is_not_followed(runner: Runner) -> None:
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="input_1.pb")
     (folder / "input_0.pb").write_bytes(tensor.SerializeToString())
-    assert "lies in another file" in runner("tests", ends=255).stderr
+    assert "lies in another file" in runner("tests", code=255).stderr
 
 
 @needs("POSIX")
@@ -504,25 +501,25 @@ def test_values_that_are_no_plain_tensors(wanted: Any, got: Any, text: str) -> N
 def test_where_the_tolerance_comes_from(runner: Runner) -> None:
     """The command line, the model's config.txt, the overrides file, the default: the first that says."""
     folder = case("test_near", outputs={"c": A + B + np.float32(0.05)})
-    runner("tests", ends=255)
+    runner("tests", code=255)
     runner("tests", "-a", 0.1)
     runner("tests", "-t", 0.01)
-    runner("tests", "-t", 0.001, ends=255)
+    runner("tests", "-t", 0.001, code=255)
     table = Path("testdata/onnx_backend_test_series_overrides.jsonc")
     table.parent.mkdir()
     table.write_text('{ // by test\n "atol_default": 1e-5, "rtol_default": 1e-3, /* own */\n'
                      ' "atol_overrides": {"test_near": 0.1, "http://x": 1,},\n}')
     runner("tests")
-    runner("tests", "-t", 0.001, ends=255)
+    runner("tests", "-t", 0.001, code=255)
     config = folder / "config.txt"
     config.write_text("per_sample_tolerance:0.00001\nrelative_per_sample_tolerance: 1e-5\n")
-    runner("tests", ends=255)
+    runner("tests", code=255)
     runner("tests", "-a", 0.1)
     table.write_text('{"atol_default": 1e-5}')
     config.write_text("per_sample_tolerance:0.2\n")
     runner("tests")
     config.write_text("per_sample_tolerance:much\n")
-    assert "config.txt: could not convert" in runner("tests", ends=255).stderr
+    assert "config.txt: could not convert" in runner("tests", code=255).stderr
     table.write_text("[]")
     with pytest.raises(ValueError, match="no table of tolerances"):
         overrides(Path.cwd())
@@ -530,7 +527,7 @@ def test_where_the_tolerance_comes_from(runner: Runner) -> None:
 
 def test_results_are_cut_to_a_picture_where_the_model_says_so(runner: Runner) -> None:
     folder = case("picture", inputs={"a": A * 100, "b": B}, outputs={"c": np.minimum(A * 100 + B, 255)})
-    runner("tests", ends=255)
+    runner("tests", code=255)
     (folder / "config.txt").write_text("post_processing:true\n")
     runner("tests")
 
@@ -579,7 +576,7 @@ def test_a_provider_by_either_name_with_options(runner: Runner, fussy: type[Fuss
     case("sum")
     for name in ("fussy", "FussyExecutionProvider"):
         runner("tests", "-e", name)
-        runner("tests", "-e", name, "-i", "off_by|1 device_id|4", ends=255)
+        runner("tests", "-e", name, "-i", "off_by|1 device_id|4", code=255)
     runner("tests", "-e", "fussy", "-d", 3)
     assert fussy.seen == [-1, 4, -1, 4, 3]
     assert "Not implemented: 1" in runner("tests", "-e", "fussy", "-i", "nonsense|1").stdout
@@ -606,14 +603,14 @@ def test_runs_do_not_meet_where_one_at_a_time_is_asked_for(runner: Runner, fussy
     case("one")
     case("two")
     fussy.meeting = threading.Barrier(2, timeout=0.1)
-    found = runner("tests", "-e", "fussy", "-r", 2, *flags, ends=255)
+    found = runner("tests", "-e", "fussy", "-r", 2, *flags, code=255)
     assert "Got exception while running: 2" in found.stdout
 
 
 def test_one_bad_run_of_many_fails_its_data_set(runner: Runner, fussy: type[Fussy]) -> None:
     case("sum", sets=3)
     fussy.meeting = threading.Barrier(8, timeout=0.1)
-    found = runner("tests", "-e", "fussy", "-r", 3, "-c", 9, ends=255)
+    found = runner("tests", "-e", "fussy", "-r", 3, "-c", 9, code=255)
     assert "Total test cases: 3\n" in found.stdout
 
 

@@ -12,8 +12,8 @@ import graphs
 import numpy as np
 import onnx
 import pytest
+from commands import invoking
 from onnx import TensorProto, helper
-from typer.testing import CliRunner
 
 import orthrus as ort
 from orthrus.tools.cli.main import app
@@ -28,12 +28,7 @@ def orthrus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
-    def invoke(*args: object, code: int = 0) -> Any:
-        found = CliRunner().invoke(app, [str(a) for a in args])
-        assert found.exit_code == code, found.output
-        assert "Traceback" not in found.output
-        return found
-    return invoke
+    return invoking(app)
 
 
 def saved(model: onnx.ModelProto, name: str = "model.onnx") -> Path:

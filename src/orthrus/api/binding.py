@@ -385,6 +385,7 @@ class IOBinding:
         self._iobinding.bind_ortvalue_input(name, ortvalue._ortvalue)
 
     def synchronize_inputs(self) -> None:
+        """Wait for what this runtime still does to the inputs on devices."""
         self._iobinding.synchronize_inputs()
 
     def bind_output(self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: Any = None,
@@ -408,6 +409,7 @@ class IOBinding:
         self._iobinding.bind_ortvalue_output(name, ortvalue._ortvalue)
 
     def synchronize_outputs(self) -> None:
+        """Wait for the outputs of the last run on devices."""
         self._iobinding.synchronize_outputs()
 
     def get_outputs(self) -> list[OrtValue]:
@@ -415,6 +417,7 @@ class IOBinding:
         return [OrtValue(value) for value in self._iobinding.get_outputs()]
 
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        """As `get_outputs`, in a vector, which makes no object for a value that nobody asks for."""
         return self._iobinding.get_outputs()
 
     def copy_outputs_to_cpu(self) -> list[Any]:
@@ -422,8 +425,10 @@ class IOBinding:
         return self._iobinding.copy_outputs_to_cpu()
 
     def clear_binding_inputs(self) -> None:
+        """Let go of all inputs; they have to be bound anew before a run."""
         self._iobinding.clear_binding_inputs()
         self._numpy_obj_references.clear()
 
     def clear_binding_outputs(self) -> None:
+        """Let go of all outputs, and of the results of the last run."""
         self._iobinding.clear_binding_outputs()

@@ -68,6 +68,7 @@ class OrtValue:
 
     @classmethod
     def ort_value_from_sparse_tensor(cls, sparse_tensor: SparseTensor) -> OrtValue:
+        """A value that holds the sparse tensor."""
         return cls(CoreValue.ort_value_from_sparse_tensor(sparse_tensor._get_c_tensor()))
 
     @classmethod
@@ -88,9 +89,11 @@ class OrtValue:
         return self._ortvalue.data_ptr()
 
     def device_name(self) -> str:
+        """The kind of device whose memory the value is in, such as `cpu` or `cuda`."""
         return self._ortvalue.device_name().lower()
 
     def shape(self) -> Sequence[int]:
+        """The sizes of the dimensions of a tensor, dense or sparse. Raises RuntimeError for anything else."""
         return self._ortvalue.shape()
 
     def data_type(self) -> str:
@@ -106,12 +109,15 @@ class OrtValue:
         return self._ortvalue.has_value()
 
     def is_tensor(self) -> bool:
+        """Whether it is a dense tensor."""
         return self._ortvalue.is_tensor()
 
     def is_sparse_tensor(self) -> bool:
+        """Whether it is a sparse tensor."""
         return self._ortvalue.is_sparse_tensor()
 
     def is_tensor_sequence(self) -> bool:
+        """Whether it is a sequence of tensors."""
         return self._ortvalue.is_tensor_sequence()
 
     def tensor_size_in_bytes(self) -> int:

@@ -266,6 +266,7 @@ class SparseTensor:
                                                     core_device(ort_device)))
 
     def values(self) -> np.ndarray:
+        """The elements that are kept; how they lie is said by the view of the format."""
         return self._tensor.values()
 
     def as_coo_view(self) -> SparseCooView:
@@ -286,9 +287,11 @@ class SparseTensor:
         return self
 
     def format(self) -> OrtSparseFormat:
+        """How the indices are kept: coordinates, compressed rows or blocks."""
         return self._tensor.format
 
     def dense_shape(self) -> list[int]:
+        """The shape of the tensor with its zeros."""
         return self._tensor.dense_shape()
 
     def data_type(self) -> str:

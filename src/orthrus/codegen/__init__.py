@@ -32,6 +32,6 @@ lists of calls.
   rows         `reduce`, `top_k`, `softmax` and `norm` in the frame of `rows`
   products     `gemm`; `amx` on a matrix unit; `int8`: of bytes
   images       `conv`; `pool`, `resize` and `grid_sample` in the frame of `sample`; `nms`
-  sequences    `attention`, `attention_few`, `attention_parts` under them, `rotary`; `rnn`
+  sequences    `attention`: of many queries, of few, and rotary embedding; `rnn`
   ensembles    `tree_ensemble`
 """

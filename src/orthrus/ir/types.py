@@ -140,6 +140,8 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class SparseTensorType:
+    """A sparse tensor; `shape` as of a dense one."""
+
     elem: ElementType
     shape: Shape = None
 
@@ -149,6 +151,8 @@ class SparseTensorType:
 
 @dataclass(frozen=True, slots=True)
 class SequenceType:
+    """A list of values of one type."""
+
     elem: Type
 
     def __str__(self) -> str:
@@ -157,6 +161,8 @@ class SequenceType:
 
 @dataclass(frozen=True, slots=True)
 class OptionalType:
+    """A value of a type, or none."""
+
     elem: Type
 
     def __str__(self) -> str:
@@ -165,6 +171,8 @@ class OptionalType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
+    """Values of one type by keys, which are text or integers."""
+
     key: ElementType
     value: Type
 

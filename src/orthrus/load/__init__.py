@@ -64,7 +64,9 @@ def load(
                     raise
                 raise unforeseen(error, "load") from error
         except MemoryError:
-            raise Fail("there is not enough memory to load the model") from None
+            raise Fail("there is not enough memory to load the model",
+                       cure="allow the process more, or keep large tensors in files beside the model, which "
+                            "are read where they lie") from None
         except RecursionError:
             raise Fail(
                 "the model nests too deeply", cure="raise sys.setrecursionlimit if this depth is meant"

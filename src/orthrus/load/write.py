@@ -39,9 +39,11 @@ def save(graph: Graph, path: str | os.PathLike[str] | None = None, *, external_f
     data: list[tuple[int, bytes]] | None = None
     if external_file is not None:
         if path is None:
-            raise InvalidArgument("external data needs a path for the model beside it")
+            raise InvalidArgument("external data needs a path for the model beside it",
+                                  cure="give the path that the model is written to")
         if not _bare(external_file):
-            raise InvalidArgument(f"the data file must be a bare file name, not {external_file!r}")
+            raise InvalidArgument(f"the data file must be a bare file name, not {external_file!r}",
+                                  cure="name it without a folder: it lies beside the model")
         data = []
     model = to_model_proto(
         graph, External(external_file, external_threshold, data) if data is not None else None

@@ -74,10 +74,6 @@ class _Patterns:
     def either(*options: Any) -> Either:
         return Either(options)
 
-    def maybe(self, name: str, x: Any, **attrs: Any) -> Either:
-        """`x`, with or without the operator around it."""
-        return Either((Apply(("", name), (x,), attrs), x))
-
     @staticmethod
     def constant(x: Variable) -> Variable:
         return Variable(x.name, constant=True)

@@ -10,9 +10,10 @@ Nothing that is given is written to, and nothing of what is given back is memory
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple
 
@@ -148,85 +149,113 @@ class _Frame:
                  heeded: bool) -> None:
         self.steps = steps
         self.index = {slot: i for i, slot in enumerate(values.arrays)}
-        kinds = {slot: (a.shape, a.dtype) for slot, a in values.arrays.items()}
-        places = iter(range(len(self.index), 1 << 30))
-        made: dict[int, int] = {}
-        sizes: dict[int, int] = {}
-        self.touched: list[list[int]] = []
-        for call, reads, run in zip(steps.calls, steps.reads, fast, strict=True):
-            self.touched.append([self.index[slot] for slot in reads])
-            for slot, kind in zip(call.writes, run.outputs, strict=True):
-                self.touched[-1].append(value := next(places))
-                sizes[value] = _bytes(kind)
-                if slot != TRASH:
-                    self.index[slot], made[slot], kinds[slot] = value, value, kind
+        self._kinds = {slot: (a.shape, a.dtype) for slot, a in values.arrays.items()}
+        self._places = itertools.count(len(self.index))
+        self._made: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+        self._copies, self._moves = _Table(3), _Table(3)
         self.fit = True
-        results = steps.results
+        self._number_steps(fast)
         before = 1 if leading else 0
-        copies, moves, twice = _Table(3), _Table(3), list[tuple[int, int]]()
-        self.scans: list[tuple[int, _Kind]] = []
-        self.last: list[tuple[int | None, int | None]] = []
-        rows: dict[int, int] = {}
-        for slot in results[before + states:]:
-            if slot in made and made[slot] not in rows:
-                value = made[slot]
-                rows[value] = len(self.scans)
-            else:
-                value = next(places)
-                copies.rows.append((value, self.index[slot], _bytes(kinds[slot])))
-            self.scans.append((value, kinds[slot]))
+        rows = self._number_scans(steps.results[before + states:])
         inputs = steps.program.inputs[leading:leading + states]
-        views: list[tuple[int, _Kind]] = []
-        for own, slot in zip(inputs, results[before:before + states], strict=True):
-            self.fit &= kinds[own] == kinds[slot]
-            if own == slot:
-                self.last.append((None, None))
-                continue
-            value = made.get(slot, -1)
-            if value < 0:
-                value = next(places)
-                sizes[value] = _bytes(kinds[slot])
-                copies.rows.append((value, self.index[slot], sizes[value]))
-            moves.rows.append((self.index[own], value, 0))
-            self.last.append((self.index[own], rows.get(value)))
-            views.append((value, kinds[slot]))
+        views = self._number_states(inputs, steps.results[before:before + states], rows)
         condition = -1
         if heeded:
-            condition = self.index[results[0]]
-            shape, dtype = kinds[results[0]]
+            condition = self.index[steps.results[0]]
+            shape, dtype = self._kinds[steps.results[0]]
             self.fit &= dtype == np.bool_ and _bytes((shape, dtype)) == 1
-        room = _Room()
-        for value, size in sizes.items():
+        room, twice = _Room(), list[tuple[int, int]]()
+        for value, size in self._sizes.items():
             if value not in rows:
                 twice.append((value, room.take(size)))
                 room.take(size)
         number, truth = room.take(8), room.take(1)
         self.size = room.size
-        if not self.fit:
-            return
-        self.memory = np.empty(room.size + _LINE, np.uint8)
+        if self.fit:
+            self._allocate(twice, views, steps.program.inputs[:leading], number, truth)
+            self._write_block(values.strides, condition)
+
+    # values by number, and what happens to them between two turns
+
+    def _number_steps(self, fast: Sequence[FastRun]) -> None:
+        """Numbers of the values that steps make."""
+        self.touched: list[list[int]] = []
+        for call, reads, run in zip(self.steps.calls, self.steps.reads, fast, strict=True):
+            self.touched.append([self.index[slot] for slot in reads])
+            for slot, kind in zip(call.writes, run.outputs, strict=True):
+                self.touched[-1].append(value := next(self._places))
+                self._sizes[value] = _bytes(kind)
+                if slot != TRASH:
+                    self.index[slot], self._made[slot], self._kinds[slot] = value, value, kind
+
+    def _number_scans(self, results: Sequence[int]) -> dict[int, int]:
+        """The scan outputs by the values that steps make at their rows. One that no step makes, or that
+        another scan output has already, is copied there."""
+        self.scans: list[tuple[int, _Kind]] = []
+        rows: dict[int, int] = {}
+        for slot in results:
+            if slot in self._made and self._made[slot] not in rows:
+                value = self._made[slot]
+                rows[value] = len(self.scans)
+            else:
+                value = next(self._places)
+                self._copies.rows.append((value, self.index[slot], _bytes(self._kinds[slot])))
+            self.scans.append((value, self._kinds[slot]))
+        return rows
+
+    def _number_states(self, inputs: Sequence[int], results: Sequence[int], rows: Mapping[int, int]
+                       ) -> list[tuple[int, _Kind]]:
+        """The values that become states of the next turn, with their kinds. One that no step makes is copied
+        first."""
+        self.last: list[tuple[int | None, int | None]] = []
+        views: list[tuple[int, _Kind]] = []
+        for own, slot in zip(inputs, results, strict=True):
+            self.fit &= self._kinds[own] == self._kinds[slot]
+            if own == slot:
+                self.last.append((None, None))
+                continue
+            value = self._made.get(slot, -1)
+            if value < 0:
+                value = next(self._places)
+                self._sizes[value] = _bytes(self._kinds[slot])
+                self._copies.rows.append((value, self.index[slot], self._sizes[value]))
+            self._moves.rows.append((self.index[own], value, 0))
+            self.last.append((self.index[own], rows.get(value)))
+            views.append((value, self._kinds[slot]))
+        return views
+
+    # memory
+
+    def _allocate(self, twice: Sequence[tuple[int, int]], views: Sequence[tuple[int, _Kind]],
+                  leading: Sequence[int], number: int, truth: int) -> None:
+        """Memory of the values in `twice`, each at two places, of which turns use one after the other, and of
+        the turn's number and condition."""
+        self.memory = np.empty(self.size + _LINE, np.uint8)
         base = -(-self.memory.ctypes.data // _LINE) * _LINE
         start = base - self.memory.ctypes.data
         self.number = self.memory[start + number:start + number + 8].view(np.int64)
         self.memory[start + truth] = 1
-        self.frame = np.zeros(next(places), np.int64)
-        self.first = [(value, base + at, base + at + -(-max(sizes[value], 1) // _LINE) * _LINE)
+        self.frame = np.zeros(next(self._places), np.int64)
+        self.first = [(value, base + at, base + at + -(-max(self._sizes[value], 1) // _LINE) * _LINE)
                       for value, at in twice]
         self.views: dict[int, np.ndarray] = {}
         lying = {value: (one, other) for value, one, other in self.first}
         for value, (shape, dtype) in views:
             for at in lying.get(value, ()):
                 self.views[at] = np.ndarray(shape, dtype, self.memory.data, at - self.memory.ctypes.data)
-        self.leading = {slot: base + at for slot, at in zip(steps.program.inputs[:leading], (number, truth),
-                                                           strict=False)}
-        self.strides = [(self.index[slot], slot) for slot in values.strides]
+        self.leading = {slot: base + at for slot, at in zip(leading, (number, truth), strict=False)}
+
+    def _write_block(self, strided: Iterable[int], condition: int) -> None:
+        """What the native code is given."""
+        self.strides = [(self.index[slot], slot) for slot in strided]
         self.tables = {
-            Turn.COPIES: copies.array(), Turn.MOVES: moves.array(),
+            Turn.COPIES: self._copies.array(), Turn.MOVES: self._moves.array(),
             Turn.SWAPS: np.array([(value, 0) for value, _, _ in self.first], np.int64).reshape(-1, 2),
             Turn.STRIDES: np.zeros((len(self.strides) + len(self.scans), 2), np.int64)}
         self.block = np.zeros(Turn.END, np.int64)
         self.block[Turn.FRAME], self.block[Turn.DRIVE] = self.frame.ctypes.data, generated.drive()
-        self.block[Turn.NUMBER], self.block[Turn.CONDITION] = base + number, condition
+        self.block[Turn.NUMBER], self.block[Turn.CONDITION] = self.number.ctypes.data, condition
         for which, table in self.tables.items():
             self.block[which], self.block[which + 1] = table.ctypes.data, len(table)
         self.address, self.enter = self.block.ctypes.data, generated.turns()

@@ -45,6 +45,15 @@ def flag(text: str) -> bool:
     raise ValueError(f"{text!r} is neither 1 nor 0")
 
 
+def one_of(*names: str) -> Callable[[str], str]:
+    """Reads an option that is one of these names. Raises ValueError for any other."""
+    def read(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"{text!r} is none of {', '.join(names)}")
+        return text
+    return read
+
+
 LONGEST = 1e6
 """Seconds that every wait of the system's can be told; more is as good as no limit."""
 
@@ -55,6 +64,13 @@ def seconds(text: str) -> float:
     if not value >= 0:
         raise ValueError(f"{text} is less than 0")
     return min(value, LONGEST)
+
+
+def compile_seconds(text: str) -> float:
+    """An option that bounds how long something is compiled. Raises ValueError for what is no time above 0."""
+    if not (found := seconds(text)):
+        raise ValueError(f"{text} seconds are no time to compile in")
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The six verbs in a row: a model goes in, and an object comes out that runs it.
+"""All stages in a row: a model goes in, and an object comes out that runs it.
 
 `Engine` is what every public surface stands on. It holds the optimized graph, where each node was placed and
 why, and a program with a plan per tuple of input shapes. It may run on many threads at once.

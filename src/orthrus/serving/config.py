@@ -67,7 +67,8 @@ def read(path: Path | None) -> ModelConfig:
     if path is None:
         return ModelConfig()
     if path.stat().st_size > LONGEST:
-        raise InvalidArgument(f"{path.name}: more than {LONGEST} bytes of settings")
+        raise InvalidArgument(f"{path.name}: more than {LONGEST} bytes of settings",
+                              found=f"{path.stat().st_size} bytes")
     try:
         with path.open("rb") as file:
             given = tomllib.load(file) if path.suffix == ".toml" else json.load(file)

@@ -202,115 +202,160 @@ def simulate(streams: Sequence[Stream], slots: int = 1, replicas: int = 1, reque
         raise ValueError(f"replicas {replicas}, requests {requests}, {len(streams)} streams, overhead "
                          f"{overhead}, warmup {warmup}: expected one or more of the first three, 0 or more "
                          f"seconds, a part below 1")
-    draw, route = random.Random(seed), random.Random(seed + 1)
-    machines = [_Machine(Turns(slots)) for _ in range(replicas)]
-    for each in machines:
+    run = _Simulation(streams, slots, replicas, None if until is not None else requests, until, overhead / 2,
+                      (overhead * shared + beside) / 2, routing, seed)
+    for each in run.machines:
         each.turns.overhead = overhead
-        for stream in streams:
-            each.turns.add(stream.name, stream.weight, stream.max_batch, stream.max_delay, stream.goal,
-                           stream.max_queue)
-    by_name = {stream.name: stream for stream in streams}
-    sources = {stream.name: stream.arrivals(random.Random(seed + 2 + index))
-               for index, stream in enumerate(streams)}
-    events, serial = list[tuple[float, int, int, _Machine | None, object]](), count()
-    half, robin, taken = overhead / 2, 0, (overhead * shared + beside) / 2
-    factors = {stream.name: stream.service.factors(draw) for stream in streams}
-    outcomes = list[tuple[float, str, float | None]]()
-    """Of each request: when it came, for which model, when it was answered; -1: refused, None: given up."""
-    busy = rows = batches = arrived = 0.0
+    end = run.to_the_end()
+    outcomes = sorted(run.outcomes, key=lambda outcome: outcome[0])
+    counted = outcomes[int(len(outcomes) * warmup):]
+    first = counted[0][0] if counted else 0.0
+    last = max((end for _, _, end in outcomes if end is not None), default=end)
+    total = _figures(counted, run.by_name, max(last - first, 0.0))
+    by_stream = {name: _figures([one for one in counted if one[1] == name], run.by_name, total.seconds)
+                 for name in run.by_name}
+    span = last - (outcomes[0][0] if outcomes else 0.0)
+    return Simulated(total, by_stream, run.busy / (span * slots * replicas) if span > 0 else 0.0,
+                     run.rows / run.batches if run.batches else 0.0)
 
-    def event(time: float, kind: int, machine: _Machine | None, what: object) -> None:
-        heappush(events, (time, kind, next(serial), machine, what))
 
-    def through_front(now: float, kind: int, machine: _Machine, what: object) -> None:
-        machine.front = max(machine.front, now) + half
-        if taken:
-            machine.delay(taken)
-        event(machine.front, kind, machine, what)
+class _Simulation:
+    """What happens, event by event. `half`: seconds for which a machine's thread reads a request, or writes
+    an answer; `taken`: of the slots' cores for either."""
 
-    def arrive(name: str) -> None:
-        time = next(sources[name], None)
-        if time is not None and (until is None or time <= until):
-            event(time, ARRIVED, None, name)
+    def __init__(self, streams: Sequence[Stream], slots: int, replicas: int, requests: int | None,
+                 until: float | None, half: float, taken: float, routing: str, seed: int) -> None:
+        self.requests, self.until, self.half, self.taken, self.routing = requests, until, half, taken, routing
+        draw, self.route = random.Random(seed), random.Random(seed + 1)
+        self.machines = [_Machine(Turns(slots)) for _ in range(replicas)]
+        for each in self.machines:
+            for stream in streams:
+                each.turns.add(stream.name, stream.weight, stream.max_batch, stream.max_delay, stream.goal,
+                               stream.max_queue)
+        self.by_name = {stream.name: stream for stream in streams}
+        self.sources = {stream.name: stream.arrivals(random.Random(seed + 2 + index))
+                        for index, stream in enumerate(streams)}
+        self.factors = {stream.name: stream.service.factors(draw) for stream in streams}
+        self.events, self.serial = list[tuple[float, int, int, _Machine | None, object]](), count()
+        self.outcomes = list[tuple[float, str, float | None]]()
+        """Of each request: when it came, for which model, when it was answered; -1: refused, None: given
+        up."""
+        self.busy = self.rows = self.batches = 0.0
+        self.arrived = self.robin = 0
 
-    for stream in streams:
-        arrive(stream.name)
-    now = 0.0
-    while events:
-        now, kind, _, machine, what = heappop(events)
-        if kind == ARRIVED:
-            assert isinstance(what, str)
-            if until is None and arrived >= requests:
-                continue
-            arrived += 1
-            arrive(what)
-            if routing == "random":
-                machine = route.choice(machines)
-            elif routing == "least" and replicas > 1:
-                machine = min(machines, key=lambda each: each.here)
-            else:
-                machine = machines[robin % replicas]
-                robin += 1
-            machine.here += 1
-            if half or taken:
-                through_front(now, READ, machine, (what, now))
-                continue
-            kind, what = READ, (what, now)
-        assert machine is not None
-        turns, answered = machine.turns, list[Ticket]()
-        if kind == READ:
-            assert isinstance(what, tuple)
-            name, came = what
-            stream = by_name[name]
-            deadline = None if stream.goal is None else came + stream.goal
-            try:
-                turns.submit(name, stream.rows, now, deadline, payload=came)
-            except Refused:
-                machine.here -= 1
-                outcomes.append((came, name, -1.0))
-        elif kind == FINISHED:
-            assert isinstance(what, Batch)
-            if machine.ends[what] > now:
-                event(machine.ends[what], FINISHED, machine, what)
-                continue
-            del machine.ends[what]
-            turns.finished(what, now)
-            busy, rows, batches = busy + now - what.started, rows + what.rows, batches + 1
-            if half or taken:
-                answered = what.tickets
-            else:
-                machine.here -= len(what.tickets)
-                outcomes += [(ticket.payload, ticket.name, now) for ticket in what.tickets]
-        elif kind == WRITTEN:
-            assert isinstance(what, Ticket)
+    def to_the_end(self) -> float:
+        """All events, the earliest first; answers the time of the last."""
+        for name in self.by_name:
+            self.announce(name)
+        now = 0.0
+        while self.events:
+            now, kind, _, machine, what = heappop(self.events)
+            answered: Sequence[Ticket] | None = ()
+            if kind == ARRIVED:
+                assert isinstance(what, str)
+                machine = self.arrive(what, now)
+                answered = None if machine is None else ()
+            elif kind == READ:
+                assert isinstance(what, tuple) and machine is not None
+                name, came = what
+                self.read(machine, name, came, now)
+            elif kind == FINISHED:
+                assert isinstance(what, Batch) and machine is not None
+                answered = self.finish(machine, what, now)
+            elif kind == WRITTEN:
+                assert isinstance(what, Ticket) and machine is not None
+                self.leave(machine, what, now)
+                answered = None
+            elif machine is not None and machine.wake == now:
+                machine.wake = None
+            if answered is not None:
+                assert machine is not None
+                self.go_on(machine, answered, now)
+        return now
+
+    def event(self, time: float, kind: int, machine: _Machine | None, what: object) -> None:
+        heappush(self.events, (time, kind, next(self.serial), machine, what))
+
+    def announce(self, name: str) -> None:
+        """A stream's next request will arrive, where there is one."""
+        time = next(self.sources[name], None)
+        if time is not None and (self.until is None or time <= self.until):
+            self.event(time, ARRIVED, None, name)
+
+    def through_front(self, now: float, kind: int, machine: _Machine, what: object) -> None:
+        """The machine's one thread reads or writes something, when it is free."""
+        machine.front = max(machine.front, now) + self.half
+        if self.taken:
+            machine.delay(self.taken)
+        self.event(machine.front, kind, machine, what)
+
+    def arrive(self, name: str, now: float) -> _Machine | None:
+        """A request goes to a machine. Answers this one where it has read it at once, else None."""
+        if self.requests is not None and self.arrived >= self.requests:
+            return None
+        self.arrived += 1
+        self.announce(name)
+        if self.routing == "random":
+            machine = self.route.choice(self.machines)
+        elif self.routing == "least" and len(self.machines) > 1:
+            machine = min(self.machines, key=lambda each: each.here)
+        else:
+            machine = self.machines[self.robin % len(self.machines)]
+            self.robin += 1
+        machine.here += 1
+        if self.half or self.taken:
+            self.through_front(now, READ, machine, (name, now))
+            return None
+        self.read(machine, name, now, now)
+        return machine
+
+    def read(self, machine: _Machine, name: str, came: float, now: float) -> None:
+        """A request that came at `came` waits for its turn, or is refused."""
+        stream = self.by_name[name]
+        deadline = None if stream.goal is None else came + stream.goal
+        try:
+            machine.turns.submit(name, stream.rows, now, deadline, payload=came)
+        except Refused:
             machine.here -= 1
-            outcomes.append((what.payload, what.name, now))
-            continue
-        elif machine.wake == now:
-            machine.wake = None
+            self.outcomes.append((came, name, -1.0))
+
+    def finish(self, machine: _Machine, batch: Batch, now: float) -> Sequence[Ticket] | None:
+        """A batch has ended: the requests whose answers are still to be written. None where it was delayed
+        and ends later."""
+        if machine.ends[batch] > now:
+            self.event(machine.ends[batch], FINISHED, machine, batch)
+            return None
+        del machine.ends[batch]
+        machine.turns.finished(batch, now)
+        self.busy = self.busy + now - batch.started
+        self.rows += batch.rows
+        self.batches += 1
+        if self.half or self.taken:
+            return batch.tickets
+        for ticket in batch.tickets:
+            self.leave(machine, ticket, now)
+        return ()
+
+    def leave(self, machine: _Machine, ticket: Ticket, when: float | None) -> None:
+        """A request is over, answered at `when`, or given up."""
+        machine.here -= 1
+        self.outcomes.append((ticket.payload, ticket.name, when))
+
+    def go_on(self, machine: _Machine, answered: Sequence[Ticket], now: float) -> None:
+        """What follows on a machine: requests that are too late go, batches begin, answers are written."""
+        turns = machine.turns
         for ticket in turns.expired(now):
-            machine.here -= 1
-            outcomes.append((ticket.payload, ticket.name, None))
+            self.leave(machine, ticket, None)
         while (batch := turns.next(now)) is not None:
-            machine.ends[batch] = end = now + (by_name[batch.name].service.mean(batch.rows)
-                                               * next(factors[batch.name]))
-            event(end, FINISHED, machine, batch)
+            machine.ends[batch] = end = now + (self.by_name[batch.name].service.mean(batch.rows)
+                                               * next(self.factors[batch.name]))
+            self.event(end, FINISHED, machine, batch)
         for ticket in answered:
-            through_front(now, WRITTEN, machine, ticket)
+            self.through_front(now, WRITTEN, machine, ticket)
         wake = turns.wake_at(now)
         if wake is not None and (machine.wake is None or wake < machine.wake):
             machine.wake = wake
-            event(wake, WOKEN, machine, None)
-    outcomes.sort(key=lambda outcome: outcome[0])
-    counted = outcomes[int(len(outcomes) * warmup):]
-    first = counted[0][0] if counted else 0.0
-    last = max((end for _, _, end in outcomes if end is not None), default=now)
-    total = _figures(counted, by_name, max(last - first, 0.0))
-    by_stream = {name: _figures([one for one in counted if one[1] == name], by_name, total.seconds)
-                 for name in by_name}
-    span = last - (outcomes[0][0] if outcomes else 0.0)
-    return Simulated(total, by_stream, busy / (span * slots * replicas) if span > 0 else 0.0,
-                     rows / batches if batches else 0.0)
+            self.event(wake, WOKEN, machine, None)
 
 
 def _figures(outcomes: Sequence[tuple[float, str, float | None]], streams: Mapping[str, Stream],

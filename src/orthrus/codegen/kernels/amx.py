@@ -290,11 +290,8 @@ def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length:
                     if tree is not None:
                         value = emit(f, tree, [value, *(operand(a, c, inner, dtype) for a, (*_, inner, dtype)
                                                         in zip(at, sides, strict=True))])
-                    at_column = f.gep(to, c * lanes * size_of_result, I8)
-                    if masked:
-                        f.store_masked(value, at_column, 0, ends[c])
-                    else:
-                        f.store(value, at_column)
+                    f.store_masked(value, f.gep(to, c * lanes * size_of_result, I8), 0,
+                                   ends[c] if masked else None)
                 return [f.gep(source, 16, F32), f.gep(to, out_col * size_of_result, I8), *(
                     f.gep(a, o[3], LLVM[o[5]]) for a, o in zip(at, sides, strict=True))]
             f.loop(0, size, 1, [source, *starts], each)
@@ -311,7 +308,7 @@ def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length:
             ty = vec(LLVM[dtype], lanes)
             if not inner:
                 return f.splat(f.load(LLVM[dtype], at), lanes)
-            return f.load_masked(ty, at, c * lanes, ends[c]) if masked else f.load(ty, at, c * lanes)
+            return f.load_masked(ty, at, c * lanes, ends[c] if masked else None)
         f.repeat([f.i64(0), first // width, first % width], stretch)
     f.loop(f.lo, f.hi, 1, [], item)
     f.line("call void @llvm.x86.tilerelease()")

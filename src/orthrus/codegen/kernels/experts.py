@@ -16,7 +16,7 @@ from ..write.body import Body
 from ..write.emit import F32, I64, V, vec
 from ..write.expr import Expr
 from ..write.template import template
-from ..write.tile import Corner, Operand, TileEpilogue, load, long_tile, shapes
+from ..write.tile import Corner, Operand, TileEpilogue, long_tile, shapes
 from .few_bits.layout import Blocks, Panel
 from .few_bits.rows import most, tile_of
 from .gemm import columns
@@ -137,7 +137,7 @@ def weigh_rows(f: Body, rows: V, place: V, weights: V, out: V, n: V, k: V) -> No
         def sum_at(col: V, mask: V | None) -> V:
             def one(j: V, total: V) -> V:
                 row = f.gep(rows, (f.load(I64, place, t * k + j) * n) + col, F32)
-                x = load(f, floats, row, mask)
+                x = f.load_masked(floats, row, 0, mask)
                 return f.fma(x, f.splat(f.load(F32, weights, t * k + j), lanes), total)
             (total,) = f.loop(0, k, 1, [f.zero(floats)], one)
             return total

@@ -295,14 +295,11 @@ def running(f: Body, out: V, x: V, length: V, columns: V, step: V, apart: V, *, 
             made = []
             for j, now in enumerate(totals):
                 from_, to = i * apart + j * lanes, i * step + j * lanes
-                given = f.load(ty, source, from_) if mask is None else f.load_masked(ty, source, from_, mask)
+                given = f.load_masked(ty, source, from_, mask)
                 value = convert(f, given, dtype, work)
                 total = now + value if how == "add" else now * value
                 stored = convert(f, now if exclusive else total, work, dtype)
-                if mask is None:
-                    f.store(stored, target, to)
-                else:
-                    f.store_masked(stored, target, to, mask)
+                f.store_masked(stored, target, to, mask)
                 made.append(total)
             return made
         f.loop(0, length, 1, [start] * count, one)

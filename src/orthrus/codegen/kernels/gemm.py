@@ -30,7 +30,6 @@ from ..write.tile import (
     TileEpilogue,
     as_float,
     joined,
-    load,
     long_tile,
     shapes,
     total_of,
@@ -422,11 +421,11 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
             def summed(first: int) -> list[V]:
                 """Of each row in turn its sums with `side` rows of B from `first` on."""
                 def step(j: V, mask: V | None, sums: Sequence[V]) -> list[V]:
-                    xs = [as_float(f, load(f, vec(a_elem, lanes), f.gep(each, j, a_elem), mask))
+                    xs = [as_float(f, f.load_masked(vec(a_elem, lanes), f.gep(each, j, a_elem), 0, mask))
                           for each in mine]
                     bases = [f.gep(base, j, b_elem) for base in rows.bases]
-                    ys = [as_float(f, load(f, vec(b_elem, lanes), rows.at(bases, first + y, 0), mask))
-                          for y in range(side)]
+                    ys = [as_float(f, f.load_masked(vec(b_elem, lanes), rows.at(bases, first + y, 0), 0,
+                                                    mask)) for y in range(side)]
                     return [f.fma(x, y, sums[q * side + i])
                             for q, x in enumerate(xs) for i, y in enumerate(ys)]
                 zeros = [f.zero(vec(total, lanes))] * (abreast * side)
@@ -511,7 +510,8 @@ def streams(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V,
             sources = [f.gep(b_at, (k0 + d) * b_row, b_elem) for d in range(many)]
 
             def step(j: V, mask: V | None = None) -> None:
-                given = [as_float(f, load(f, vec(b_elem, lanes), f.gep(x, j, b_elem), mask)) for x in sources]
+                given = [as_float(f, f.load_masked(vec(b_elem, lanes), f.gep(x, j, b_elem), 0, mask))
+                         for x in sources]
                 for r, xs in enumerate(factors):
                     sums = xs[0] * given[0]
                     for x, y in zip(xs[1:], given[1:], strict=True):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ..write import vmath
 from ..write.arithmetic import fmod
@@ -190,24 +191,54 @@ def region_samples(f: Body, *, rank: int, lanes: int, dtype: str, out: str, oper
     Arguments: those of `_Regions`; samples of a bin along each axis, 0 for as many as the bin has pixels; the
     address and stride of the number of each region's image.
     """
-    it = _Regions(f, rank, lanes, dtype, out, operands, after, regions)
-    ratio, images, stride = it.frame.cell(I64), it.frame.cell(PTR), it.frame.cell(I64)
-    one, none = f.const(F64, 1.0), f.const(F64, 0.0)
+    samples = _Samples(_Regions(f, rank, lanes, dtype, out, operands, after, regions), index, kind, half)
+    samples.it.frame.each(samples.row)
 
-    def along(low: V, high: V, bins: V, size: V) -> tuple[V, V, V, Callable[[V], tuple[V, V, V]]]:
+
+class _Bin(NamedTuple):
+    """A bin of a region: where its image begins; along both axes where the region begins, how far samples are
+    apart, and the first sample that may be on the map and the one behind the last."""
+
+    image: V
+    starts: tuple[V, V]
+    apart: tuple[V, V]
+    rows: tuple[V, V]
+    columns: tuple[V, V]
+
+
+class _Channels(NamedTuple):
+    """Vectors of channels from `first` on, of a pixel."""
+
+    first: V
+    vectors: int
+    mask: V | None
+
+
+class _Samples:
+    """A kernel `region_samples` as it is written."""
+
+    def __init__(self, it: _Regions, index: str, kind: str, half: bool) -> None:
+        self.it, self.f, self.index, self.kind, self.half = it, it.f, index, kind, half
+        self.ratio, self.images, self.stride = it.frame.cell(I64), it.frame.cell(PTR), it.frame.cell(I64)
+        self.one, self.none = it.f.const(F64, 1.0), it.f.const(F64, 0.0)
+
+    # places
+
+    def along(self, low: V, high: V, bins: V, size: V) -> tuple[V, V, V, Callable[[V], tuple[V, V, V]]]:
         """Along an axis whether there is a sample, how many a bin has, how far they are apart; and for a bin
         its first sample and the one behind the last that may be on the map, and whether all are on it."""
+        f = self.f
         length = high - low
-        if not half:
+        if not self.half:
             length = f.fast_max(length, 1.0)
         needed = f.fast_max(f.fast_min(vmath.ceil(f, length / f.cast(bins, F32)), 2.0 ** 53), 0.0)
-        per = f.select(ratio > 0, ratio, f.cast(needed, I64))
+        per = f.select(self.ratio > 0, self.ratio, f.cast(needed, I64))
         some = (per > 0) & (f.cast(per, F64) * f.cast(bins, F64) <= float(MOST_SAMPLES))
         per = f.select(some, per, f.i64(1))
         total = per * bins
         step = f.cast(length, F64) / f.cast(total, F64)
         start, growing = f.cast(low, F64), step > 0.0
-        apart = f.select(growing, step, one)
+        apart = f.select(growing, step, self.one)
         first = _within(f, vmath.ceil(f, (-1.0 - start) / apart - 0.5) - 1.0, total)
         last = _within(f, vmath.floor(f, (f.cast(size, F64) - start) / apart - 0.5) + 2.0, total)
         first, last = f.select(growing, first, f.i64(0)), f.select(growing, last, total)
@@ -215,13 +246,14 @@ def region_samples(f: Body, *, rank: int, lanes: int, dtype: str, out: str, oper
         def of(place: V) -> tuple[V, V, V]:
             begin = place * per
             end = begin + per
-            _, _, _, head = sample(start, step, begin, size)
-            _, _, _, tail = sample(start, step, end - 1, size)
+            _, _, _, head = self.sample(start, step, begin, size)
+            _, _, _, tail = self.sample(start, step, end - 1, size)
             return f.maximum(begin, first), f.minimum(end, last), head & tail
         return some, per, step, of
 
-    def sample(start: V, step: V, k: V, size: V) -> tuple[V, V, V, V]:
+    def sample(self, start: V, step: V, k: V, size: V) -> tuple[V, V, V, V]:
         """The pixels below and above a sample, how far it is from the one below, whether it is on the map."""
+        f, none = self.f, self.none
         at = start + (f.cast(k, F64) + 0.5) * step
         inside = (at >= -1.0) & (at <= f.cast(size, F64))
         at = f.select(inside & (at > 0.0), at, none)
@@ -229,61 +261,77 @@ def region_samples(f: Body, *, rank: int, lanes: int, dtype: str, out: str, oper
         edge = low.eq(size - 1)
         return low, f.select(edge, low, low + 1), f.select(edge, none, at - f.cast(low, F64)), inside
 
-    def row(at: Sequence[V]) -> Pixel:
+    # bins
+
+    def row(self, at: Sequence[V]) -> Pixel:
+        """The bins of a region that lie side by side."""
+        f, it, largest = self.f, self.it, self.kind == "max"
         region = at[0]
-        image, good = it.image(f.cast(f.load(LLVM[index], images, region * stride), I64))
-        ends = [it.number(region, i) * it.scale - (0.5 if half else 0.0) for i in range(4)]
+        image, good = it.image(f.cast(f.load(LLVM[self.index], self.images, region * self.stride), I64))
+        ends = [it.number(region, i) * it.scale - (0.5 if self.half else 0.0) for i in range(4)]
         for end in (*ends, ends[2] - ends[0], ends[3] - ends[1]):
             good = good & (vmath.abs(f, end) < math.inf)
         ends = [f.select(good, end, f.const(F32, 0)) for end in ends]
         (tall, down, apart_y, bins_y), (wide, across, apart_x, bins_x) = (
-            along(ends[1 - a], ends[3 - a], it.bins[a], it.sizes[a]) for a in (0, 1))
+            self.along(ends[1 - a], ends[3 - a], it.bins[a], it.sizes[a]) for a in (0, 1))
         good = good & tall & wide
         start_y, start_x = (f.cast(end, F64) for end in (ends[1], ends[0]))
         top, bottom, whole = bins_y(at[1])
-        share = f.cast(one / (f.cast(down, F64) * f.cast(across, F64)), F32)
+        share = f.cast(self.one / (f.cast(down, F64) * f.cast(across, F64)), F32)
         begin = f.const(F32, 0)
 
         def pixel(w: V) -> Block:
             left, right, entire = bins_x(w)
-            lowest = begin
-            if kind == "max":
-                lowest = f.select(good & whole & entire, f.const(F32, -math.inf), begin)
+            lowest = f.select(good & whole & entire, f.const(F32, -math.inf), begin) if largest else begin
+            here = _Bin(image, (start_y, start_x), (apart_y, apart_x), (top, bottom), (left, right))
 
             def block(c: V, vectors: int, mask: V | None) -> list[V]:
-                def joined(now: Sequence[V], at: V, weight: V) -> list[V]:
-                    values, factor = it.values(at, c, vectors, mask), f.splat(f.cast(weight, F32), lanes)
-                    return [f.maximum(s, x * factor) if kind == "max" else f.fma(x, factor, s)
-                            for s, x in zip(now, values, strict=True)]
-
-                def more(now: Sequence[V], made: Callable[[list[V]], list[V]]) -> list[V]:
-                    """What is `made` from `now` on; sums by themselves: a large one swallows small terms."""
-                    if kind == "max":
-                        return made(list(now))
-                    return [s + x for s, x in zip(now, made(it.start(vectors, begin)), strict=True)]
-
-                def line(k: V, *now: V) -> list[V]:
-                    low, high, part, there = sample(start_y, apart_y, k, it.sizes[0])
-                    lines = [(f.gep(image, p * it.steps[1], LLVM[dtype]), v)
-                             for p, v in ((low, one - part), (high, part))]
-
-                    def one_sample(k: V, *now: V) -> list[V]:
-                        low, high, part, here = sample(start_x, apart_x, k, it.sizes[1])
-
-                        def corners(found: list[V]) -> list[V]:
-                            for base, v in lines:
-                                for p, u in ((low, one - part), (high, part)):
-                                    found = joined(found, f.gep(base, p * it.steps[2], LLVM[dtype]), v * u)
-                            return found
-                        return f.when(here, lambda: more(now, corners), lambda: list(now))
-                    return f.when(there, lambda: more(now, lambda s: f.loop(left, right, 1, s, one_sample)),
-                                  lambda: list(now))
+                channels = _Channels(c, vectors, mask)
                 start = it.start(vectors, lowest)
-                made = f.when(good, lambda: f.loop(top, bottom, 1, start, line), lambda: start)
-                return made if kind == "max" else [x * share for x in made]
+                made = f.when(good, lambda: f.loop(*here.rows, 1, start, lambda k, *now: self.line(
+                    here, channels, k, now)), lambda: start)
+                return made if largest else [x * share for x in made]
             return block
         return pixel
-    it.frame.each(row)
+
+    def line(self, here: _Bin, channels: _Channels, k: V, now: Sequence[V]) -> list[V]:
+        """What is `now`, with the samples of line `k`."""
+        f, it = self.f, self.it
+        low, high, part, there = self.sample(here.starts[0], here.apart[0], k, it.sizes[0])
+        lines = [(f.gep(here.image, p * it.steps[1], LLVM[it.dtype]), v)
+                 for p, v in ((low, self.one - part), (high, part))]
+
+        def all_of(start: list[V]) -> list[V]:
+            return f.loop(*here.columns, 1, start,
+                          lambda k, *now: self.corners(here, channels, lines, k, now))
+        return f.when(there, lambda: self.more(channels, now, all_of), lambda: list(now))
+
+    def corners(self, here: _Bin, channels: _Channels, lines: Sequence[tuple[V, V]], k: V, now: Sequence[V]
+                ) -> list[V]:
+        """What is `now`, with the pixels around sample `k` of a line, which lie in two `lines` of the map."""
+        f, it = self.f, self.it
+        low, high, part, there = self.sample(here.starts[1], here.apart[1], k, it.sizes[1])
+
+        def four(found: list[V]) -> list[V]:
+            for base, v in lines:
+                for p, u in ((low, self.one - part), (high, part)):
+                    found = self.joined(channels, found, f.gep(base, p * it.steps[2], LLVM[it.dtype]), v * u)
+            return found
+        return f.when(there, lambda: self.more(channels, now, four), lambda: list(now))
+
+    def more(self, channels: _Channels, now: Sequence[V], made: Callable[[list[V]], list[V]]) -> list[V]:
+        """What is `made` from `now` on; sums by themselves: a large one swallows small terms."""
+        if self.kind == "max":
+            return made(list(now))
+        start = self.it.start(channels.vectors, self.f.const(F32, 0))
+        return [s + x for s, x in zip(now, made(start), strict=True)]
+
+    def joined(self, channels: _Channels, now: Sequence[V], at: V, weight: V) -> list[V]:
+        """What is `now`, with the pixel at an address."""
+        f = self.f
+        values, factor = self.it.values(at, *channels), f.splat(f.cast(weight, F32), self.it.frame.lanes)
+        return [f.maximum(s, x * factor) if self.kind == "max" else f.fma(x, factor, s)
+                for s, x in zip(now, values, strict=True)]
 
 
 @template("")

@@ -162,7 +162,7 @@ def loop(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], kinds: tuple[i
         if kinds[i] == SPREAD:
             return f.splat(f.load(elem, base), lanes)
         if kinds[i] == CONTIGUOUS:
-            return f.load(ty, base, x) if mask is None else f.load_masked(ty, base, x, mask)
+            return f.load_masked(ty, base, x, mask)
         value = f.undef(ty)
         for lane in range(lanes):
             index = x + lane if last is None else f.minimum(x + lane, last)
@@ -176,10 +176,7 @@ def loop(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], kinds: tuple[i
         if not dtypes:
             value = f.splat(value, lanes)
         if kinds[0] == CONTIGUOUS:
-            if mask is None:
-                f.store(value, places[0], x)
-            else:
-                f.store_masked(value, places[0], x, mask)
+            f.store_masked(value, places[0], x, mask)
             return
         f.loop(0, lanes if rest is None else rest, 1, [], lambda lane: f.store(
             f.extract(value, lane), places[0], (x + lane) * steps[0]))
@@ -307,9 +304,7 @@ def short_rows(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], ways: tu
 
     def part(ty: str, base: V, at: int, count: V | None) -> V:
         """The lanes from `at` on, of which the array has `count` in all."""
-        if count is None:
-            return f.load(ty, base, at)
-        return f.load_masked(ty, base, at, f.mask(lanes, count - at))
+        return f.load_masked(ty, base, at, None if count is None else f.mask(lanes, count - at))
 
     def block(places: Sequence[V], kept: Sequence[list[V] | None], r: V, rest: V | None) -> None:
         given = [k or read(i, places[i], r, rest) for i, k in enumerate(kept, 1)]
@@ -317,10 +312,8 @@ def short_rows(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], ways: tu
             y = f.splat(emit(f, tree, [g[j] for g in given]), lanes)
             if ways[0] == "row":
                 start = f.gep(places[0], r * few, _cell(elems[0]))
-                if rest is None:
-                    f.store(y, start, j * lanes)
-                else:
-                    f.store_masked(y, start, j * lanes, f.mask(lanes, rest * few - j * lanes))
+                mask = None if rest is None else f.mask(lanes, rest * few - j * lanes)
+                f.store_masked(y, start, j * lanes, mask)
                 continue
             for k in range(lanes // few):
                 row = j * lanes // few + k

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..write.body import Body
 from ..write.emit import BF16, F16, F32, V, vec
 from ..write.emit import BYTES as SIZES
-from ..write.tile import as_float, load
+from ..write.tile import as_float
 
 
 def _computed(elem: str) -> str:
@@ -32,7 +32,7 @@ def copy_panel(f: Body, elem: str, source: V, stride: V, target: V, size: V, lan
 
     def row(j: V, at: V) -> V:
         for c in range(cols):
-            x = load(f, vec(elem, lanes), f.gep(at, c * lanes, elem), masks[c])
+            x = f.load_masked(vec(elem, lanes), f.gep(at, c * lanes, elem), 0, masks[c])
             f.store(as_float(f, x), f.gep(target, c * lanes, total), j * (cols * lanes), lanes * SIZES[total])
         return f.gep(at, stride, elem)
     f.loop(0, size, 1, [source], row)

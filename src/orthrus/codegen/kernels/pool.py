@@ -183,7 +183,7 @@ def pool_planes(f: Body, out: V, x: V, channels: V, rows: V, wide: V, width: V, 
 
     def join_rows(base: V, count: V | None) -> None:
         def one(at: V, w: V, mask: V | None, total: V) -> V:
-            v = f.load(read_ty, at, w) if mask is None else f.load_masked(read_ty, at, w, mask, least)
+            v = f.load_masked(read_ty, at, w, mask, least)
             return _joined(f, kind, total, convert(f, v, dtype, "float32"), dtype)
 
         def vector(w: V, mask: V | None) -> None:
@@ -210,15 +210,12 @@ def pool_planes(f: Body, out: V, x: V, channels: V, rows: V, wide: V, width: V, 
             total = v if total is None else _joined(f, inner, total, v, "float32")
         assert total is not None
         if share is not None and by_column is not None:
-            along = f.load(ty, by_column, w) if mask is None else f.load_masked(ty, by_column, w, mask, 1.0)
+            along = f.load_masked(ty, by_column, w, mask, 1.0)
             total = total * (1 / (along * share))
         elif kind == "l2":
             total = f.unary("sqrt", total)
         made = convert(f, total, "float32", dtype)
-        if mask is None:
-            f.store(made, to, w)
-        else:
-            f.store_masked(made, to, w, mask)
+        f.store_masked(made, to, w, mask)
 
     def item(_: V, at: Sequence[V]) -> None:
         image, channel, y = at

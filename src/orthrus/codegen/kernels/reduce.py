@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...records import dataclass
 from ..machines.machine import Machine
@@ -248,191 +248,242 @@ def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...]
     """`kind` (`sum`, `prod`, `max`, `min`, or `arg max`, `arg min`, `arg max last`, `arg min last`) of `tree`
     over the tensors `reads`; of those that runs without gaps are read from, the stride from lane to lane is
     what a run has. `after`, over the result and `operands`, gives what is stored as `out`."""
-    dtype = tree.dtype
-    lanes = f.machine.lanes(BYTES[dtype])
-    fold = Best(f, kind, dtype, lanes) if kind.startswith("arg") else Fold(f, kind, dtype, lanes)
-    own = "int64" if kind.startswith("arg") else dtype
-    width, across, laned = form.width, form.across, form.laned
-    chains = max(1, (8 if tree.size() <= 3 and len(fold.start) == 1 else 4) // width)
-    counted = iter(range(1 << 10))
+    made = _Reduction(f, form, kind, reads, tree, operands, out, after)
+    results = made.lanes * form.width
+    blocks = [(made.columns + (results - 1)) // results] if form.laned else []
+    positions(f, [*made.sizes, *blocks], made.item)
 
-    def cell(ty: str = I64) -> V:
-        return f.arg(next(counted), ty)
 
-    length = cell()
-    columns = cell() if laned else f.i64(0)
-    inner = [cell() for _ in range(form.inner)]
-    sizes = [cell() for _ in range(form.outer - 1)]
-    tensors: list[tuple[V, list[V], list[V], V]] = []
-    for i in range(len(reads) + len(operands) + 1):
-        base, outer = cell(PTR), [cell() for _ in range(form.outer)]
-        around = [cell() for _ in range(form.inner)] if i < len(reads) else []
-        tensors.append((base, outer, around, cell() if laned and i < len(reads) else f.i64(1)))
-    kinds = [*reads, *operands, (out, int(laned))]
-    iota = f.const(vec(I32, lanes), list(range(lanes)))
-    step, count = 1 if across else lanes, len(fold.start)
-    beside = min(width if across else chains, 16 // BYTES[dtype])
-    together = beside > 1 and count == 1 and not form.ragged and side_by_side(f.machine, tree)
-    begin = [s for _ in range(width) for s in fold.start]
+class _Tensor(NamedTuple):
+    """An argument: its address, and its strides over the outer, the inner and the innermost dimensions."""
 
-    def split(flat: Sequence[V], each: int) -> list[list[V]]:
-        return [list(flat[i:i + each]) for i in range(0, len(flat), each)]
+    base: V
+    outer: list[V]
+    inner: list[V]
+    step: V
 
-    def item(number: V, at: Sequence[V]) -> None:
+
+class _Reduction:
+    """A kernel `reduce_axes` as it is written. What is folded so far is a list of vectors: those of the fold,
+    for each of the `width` vectors of results."""
+
+    bases: list[V]
+    masks: list[V | None]
+    left: V
+    """Of the item that is being written: where its tensors begin, which lanes of each vector of results there
+    are, and how many results are left."""
+
+    def __init__(self, f: Body, form: ReduceForm, kind: str, reads: tuple[Read, ...], tree: Expr,
+                 operands: tuple[Read, ...], out: str, after: Expr | None) -> None:
+        dtype, by_number = tree.dtype, kind.startswith("arg")
+        self.f, self.form, self.reads, self.tree, self.operands = f, form, reads, tree, operands
+        self.out, self.after, self.own = out, after, "int64" if by_number else dtype
+        self.lanes = lanes = f.machine.lanes(BYTES[dtype])
+        self.fold = fold = Best(f, kind, dtype, lanes) if by_number else Fold(f, kind, dtype, lanes)
+        self.chains = max(1, (8 if tree.size() <= 3 and len(fold.start) == 1 else 4) // form.width)
+        counted = iter(range(1 << 10))
+
+        def cell(ty: str = I64) -> V:
+            return f.arg(next(counted), ty)
+
+        self.length = cell()
+        self.columns = cell() if form.laned else f.i64(0)
+        self.inner = [cell() for _ in range(form.inner)]
+        self.sizes = [cell() for _ in range(form.outer - 1)]
+        self.tensors = list[_Tensor]()
+        for i in range(len(reads) + len(operands) + 1):
+            base, outer = cell(PTR), [cell() for _ in range(form.outer)]
+            around = [cell() for _ in range(form.inner)] if i < len(reads) else []
+            self.tensors.append(_Tensor(
+                base, outer, around, cell() if form.laned and i < len(reads) else f.i64(1)))
+        self.kinds: list[Read] = [*reads, *operands, (out, int(form.laned))]
+        self.iota = f.const(vec(I32, lanes), list(range(lanes)))
+        self.step, self.count = 1 if form.across else lanes, len(fold.start)
+        self.beside = min(form.width if form.across else self.chains, 16 // BYTES[dtype])
+        self.together = (self.beside > 1 and self.count == 1 and not form.ragged
+                         and side_by_side(f.machine, tree))
+        self.begin = [s for _ in range(form.width) for s in fold.start]
+
+    def item(self, number: V, at: Sequence[V]) -> None:
+        """The results of one position, or `width` vectors of them."""
+        f, form, lanes, fold = self.f, self.form, self.lanes, self.fold
         place, column = list(at), f.i64(0)
-        masks: list[V | None] = [None] * width
-        if laned:
-            column = place.pop() * (lanes * width)
-            left = columns - column
+        self.masks = [None] * form.width
+        if form.laned:
+            column = place.pop() * (lanes * form.width)
+            self.left = self.columns - column
             if form.ragged:
-                masks = [f.mask(lanes, f.minimum(left - w * lanes, lanes)) for w in range(width)]
-        bases = []
-        for i, ((base, outer, _, pitch), (kind_of, unit)) in enumerate(zip(tensors, kinds, strict=True)):
+                self.masks = [f.mask(lanes, f.minimum(self.left - w * lanes, lanes))
+                              for w in range(form.width)]
+        self.bases = []
+        for i, (tensor, (kind, unit)) in enumerate(zip(self.tensors, self.kinds, strict=True)):
             offset = f.i64(0)
-            for p, s in zip(place, outer, strict=True):
+            for p, s in zip(place, tensor.outer, strict=True):
                 offset = offset + p * s
-            if form.abreast and i < len(reads):
-                offset = offset + column * pitch
-            elif laned and unit:
+            if form.abreast and i < len(self.reads):
+                offset = offset + column * tensor.step
+            elif form.laned and unit:
                 offset = offset + column * unit
-            bases.append(f.gep(base, offset, cell_of(kind_of)))
-
-        def load(base: V, kind: Read, at: V | int, mask: V | None) -> V:
-            name, unit = kind
-            if not unit:
-                return f.splat(f.load(LLVM[name], base, at if across else 0), lanes)
-            ty = vec(LLVM[name], lanes)
-            return f.load(ty, base, at) if mask is None else f.load_masked(ty, base, at, mask)
-
-        def taken(bases: Sequence[V], i: V, now: Sequence[V], tail: V | None) -> list[V]:
-            index = f.splat(f.cast(i, I32), lanes)
-            index = index if across else index + iota
-            out = []
-            for w, one in enumerate(split(now, count)):
-                given = [load(b, k, i * t[3] + (w * lanes if k[1] else 0) if across else i,
-                              masks[w] if across else tail)
-                         for b, k, t in zip(bases, reads, tensors, strict=False)]
-                made = fold.step(one, emit(f, tree, given), index)
-                if tail is not None:
-                    made = [f.select(tail, m, o) for m, o in zip(made, one, strict=True)]
-                out += made
-            return out
-
-        def taken_together(bases: Sequence[V], i: V, now: Sequence[V]) -> list[V]:
-            """As `taken`, of neighbouring vectors whose trees are computed side by side."""
-            made, wide = list[V](), lanes * beside
-            for first in range(0, len(now), beside):
-                given = []
-                for b, (name, unit), t in zip(bases, reads, tensors, strict=False):
-                    at = i * t[3] if across else i
-                    given.append(f.load(vec(LLVM[name], wide), b, at + first * lanes) if unit else
-                                 f.splat(f.load(LLVM[name], b, at if across else 0), wide))
-                x = emit(f, tree, given)
-                made += [fold.step([one], f.shuffle(x, None, range(w * lanes, (w + 1) * lanes)), i)[0]
-                         for w, one in enumerate(now[first:first + beside])]
-            return made
-
-        def taken_chains(bases: Sequence[V], i: V, now: Sequence[V]) -> list[V]:
-            if together and not across:
-                return taken_together(bases, i, now)
-            def one(at: V, state: Sequence[V]) -> list[V]:
-                return taken_together(bases, at, state) if together else taken(bases, at, state, None)
-            return [v for c, state in enumerate(split(now, len(begin))) for v in one(i + c * step, state)]
-
-        def dealt(base: V, kind: Read, step: V) -> list[V]:
-            """Per element of a run the vector of all runs."""
-            name, unit = kind
-            if not unit:
-                return [f.splat(f.load(LLVM[name], base, step * c), lanes) for c in range(form.few)]
-            parts, ty = list[V](), vec(LLVM[name], lanes)
-            for j in range(form.few):
-                mask = f.mask(lanes, left * form.few - j * lanes) if form.ragged else None
-                parts.append(f.load(ty, base, j * lanes) if mask is None else
-                             f.load_masked(ty, base, j * lanes, mask))
-            return [picked(f, parts, [divmod(row * form.few + c, lanes) for row in range(lanes)])
-                    for c in range(form.few)]
-
-        def runs(bases: Sequence[V], total: Sequence[V]) -> list[V]:
-            given = [dealt(b, k, t[3]) for b, k, t in zip(bases, reads, tensors, strict=False)]
-            now = [fold.step(fold.start, emit(f, tree, each), f.splat(f.const(I32, c), lanes))
-                   for c, each in enumerate(zip(*given, strict=True))]
-            while len(now) > 1:
-                half = 1 << (len(now) - 1).bit_length() - 1
-                alone = now[len(now) - half:half]
-                now = [fold.join(a, b) for a, b in zip(now, now[half:], strict=False)] + alone
-            return fold.gather(total, now[0])
-
-        def short(bases: Sequence[V], total: Sequence[V]) -> list[V]:
-            whole = length & -lanes
-            state = f.loop(0, whole, lanes, begin, lambda i, *s: taken(bases, i, s, None))
-            state = f.loop(whole, length, lanes, state,
-                           lambda i, *s: taken(bases, i, s, f.mask(lanes, length - i)))
-            return fold.gather(total, state) if form.inner else [*state, *total[count:]]
-
-        def run(bases: Sequence[V], total: Sequence[V]) -> list[V]:
-            if form.few or form.abreast:
-                return (runs if form.few else short)(bases, total)
-
-            def part(at: V, *now: V) -> list[V]:
-                end = f.minimum(at + RUN * chains * step, length)
-                whole = at + ((end - at) & -(chains * step))
-                state = f.loop(at, whole, chains * step, begin * chains,
-                               lambda i, *s: taken_chains(bases, i, s))
-                rest = f.loop(whole, end, step, state[:len(begin)], lambda i, *s: taken(
-                    bases, i, s, None if across else f.mask(lanes, f.minimum(end - i, lanes))))
-                parts = [rest, *split(state, len(begin))[1:]]
-                while len(parts) > 1:
-                    parts = [[v for a, b in zip(split(x, count), split(y, count), strict=True)
-                              for v in fold.join(a, b)] for x, y in zip(parts[::2], parts[1::2], strict=True)]
-                return [v for a, b in zip(split(now, len(fold.total)), split(parts[0], count), strict=True)
-                        for v in fold.gather(a, b)]
-            return f.loop(0, length, RUN * chains * step, total, part)
-
-        def nest(depth: int, bases: Sequence[V], total: Sequence[V]) -> list[V]:
-            if depth == form.inner:
-                return run(bases, total)
-
-            def again(i: V, *now: V) -> list[V]:
-                return nest(depth + 1, [f.gep(b, i * t[2][depth], cell_of(k[0]))
-                                        for b, t, k in zip(bases, tensors, reads, strict=False)], now)
-            return f.loop(0, inner[depth], 1, total, again)
-
-        def abreast() -> list[V]:
-            """The results of as many runs as there are lanes, each run's lanes put by until all are there."""
-            rooms = [f.alloca(t.ty, lanes) for t in fold.start]
-
-            def one(row: V) -> list[V]:
-                at = [f.gep(b, row * t[3], cell_of(k[0]))
-                      for b, t, k in zip(bases, tensors, reads, strict=False)]
-                for room, made in zip(rooms, nest(0, at, fold.total), strict=False):
-                    f.store(made, room, row * lanes)
-                return []
-            f.loop(0, f.minimum(left, lanes) if form.ragged else lanes, 1, [], one)
-            return _folded_abreast(f, fold, [[f.load(t.ty, room, row * lanes) for room, t in
-                                              zip(rooms, fold.start, strict=True)] for row in range(lanes)])
-        total = abreast() if form.abreast else nest(0, bases[:len(reads)], [
-            t for _ in range(width) for t in fold.total])
-
-        def stored(x: V, w: int) -> V:
-            def read(i: int) -> V:
-                base, kind = bases[len(reads) + i - 1], operands[i - 1]
-                return load(base, kind, w * lanes if laned and kind[1] else 0, masks[w])
-            if after is None:
-                return convert(f, x, own, out)
-            return convert(f, closed(f, after, x, own, read), after.dtype, out)
-        results = [total] if form.abreast else split(total, len(fold.total))
-        if not laned:
+            self.bases.append(f.gep(tensor.base, offset, cell_of(kind)))
+        if form.abreast:
+            results = [self.abreast()]
+        else:
+            total = self.nest(0, self.bases[:len(self.reads)],
+                              [t for _ in range(form.width) for t in fold.total])
+            results = _split(total, len(fold.total))
+        if not form.laned:
             whole = f.splat(fold.result(_folded(f, fold, results[0], lanes)), lanes)
-            f.store(f.extract(stored(whole, 0), 0), bases[-1])
+            f.store(f.extract(self.stored(whole, 0), 0), self.bases[-1])
             return
         for w, one in enumerate(results):
-            y, mask = stored(fold.result(one), w), masks[w]
-            if mask is None:
-                f.store(y, bases[-1], w * lanes)
-            else:
-                f.store_masked(y, bases[-1], w * lanes, mask)
-    blocks = [(columns + (lanes * width - 1)) // (lanes * width)] if laned else []
-    positions(f, [*sizes, *blocks], item)
+            f.store_masked(self.stored(fold.result(one), w), self.bases[-1], w * lanes, self.masks[w])
+
+    def stored(self, x: V, w: int) -> V:
+        """Vector `w` of the results, as it is stored."""
+        def read(i: int) -> V:
+            base, kind = self.bases[len(self.reads) + i - 1], self.operands[i - 1]
+            return self.load(base, kind, w * self.lanes if self.form.laned and kind[1] else 0, self.masks[w])
+        if self.after is None:
+            return convert(self.f, x, self.own, self.out)
+        return convert(self.f, closed(self.f, self.after, x, self.own, read), self.after.dtype, self.out)
+
+    def load(self, base: V, kind: Read, at: V | int, mask: V | None) -> V:
+        """A vector of a tensor, or its one number in all lanes."""
+        name, unit = kind
+        if not unit:
+            return self.f.splat(self.f.load(LLVM[name], base, at if self.form.across else 0), self.lanes)
+        return self.f.load_masked(vec(LLVM[name], self.lanes), base, at, mask)
+
+    # loops
+
+    def nest(self, depth: int, bases: Sequence[V], total: Sequence[V]) -> list[V]:
+        """The total with what the inner dimensions from `depth` on have."""
+        if depth == self.form.inner:
+            inside = self.runs if self.form.few else self.short if self.form.abreast else self.run
+            return inside(bases, total)
+
+        def again(i: V, *now: V) -> list[V]:
+            return self.nest(depth + 1, [self.f.gep(b, i * t.inner[depth], cell_of(k[0])) for b, t, k in zip(
+                bases, self.tensors, self.reads, strict=False)], now)
+        return self.f.loop(0, self.inner[depth], 1, total, again)
+
+    def run(self, bases: Sequence[V], total: Sequence[V]) -> list[V]:
+        """The total with the innermost dimension, in parts of `RUN` elements per accumulator."""
+        f, fold, begin, chains, step = self.f, self.fold, self.begin, self.chains, self.step
+        across, lanes = self.form.across, self.lanes
+
+        def part(at: V, *now: V) -> list[V]:
+            end = f.minimum(at + RUN * chains * step, self.length)
+            whole = at + ((end - at) & -(chains * step))
+            state = f.loop(at, whole, chains * step, begin * chains,
+                           lambda i, *s: self.taken_chains(bases, i, s))
+            rest = f.loop(whole, end, step, state[:len(begin)], lambda i, *s: self.taken(
+                bases, i, s, None if across else f.mask(lanes, f.minimum(end - i, lanes))))
+            parts = [rest, *_split(state, len(begin))[1:]]
+            while len(parts) > 1:
+                parts = [[v for a, b in zip(_split(x, self.count), _split(y, self.count), strict=True)
+                          for v in fold.join(a, b)] for x, y in zip(parts[::2], parts[1::2], strict=True)]
+            return [v for a, b in zip(_split(now, len(fold.total)), _split(parts[0], self.count), strict=True)
+                    for v in fold.gather(a, b)]
+        return f.loop(0, self.length, RUN * chains * step, total, part)
+
+    def runs(self, bases: Sequence[V], total: Sequence[V]) -> list[V]:
+        """The total with runs of a few elements, folded as the lanes of one would be."""
+        f, fold = self.f, self.fold
+        given = [self.dealt(b, k, t.step) for b, k, t in zip(bases, self.reads, self.tensors, strict=False)]
+        now = [fold.step(fold.start, emit(f, self.tree, each), f.splat(f.const(I32, c), self.lanes))
+               for c, each in enumerate(zip(*given, strict=True))]
+        while len(now) > 1:
+            half = 1 << (len(now) - 1).bit_length() - 1
+            alone = now[len(now) - half:half]
+            now = [fold.join(a, b) for a, b in zip(now, now[half:], strict=False)] + alone
+        return fold.gather(total, now[0])
+
+    def short(self, bases: Sequence[V], total: Sequence[V]) -> list[V]:
+        """The total with the innermost dimension of one short run."""
+        f, lanes, length = self.f, self.lanes, self.length
+        whole = length & -lanes
+        state = f.loop(0, whole, lanes, self.begin, lambda i, *s: self.taken(bases, i, s, None))
+        state = f.loop(whole, length, lanes, state,
+                       lambda i, *s: self.taken(bases, i, s, f.mask(lanes, length - i)))
+        return self.fold.gather(total, state) if self.form.inner else [*state, *total[self.count:]]
+
+    def abreast(self) -> list[V]:
+        """The results of as many short runs as there are lanes, each run's lanes put by until all are
+        there."""
+        f, fold, lanes = self.f, self.fold, self.lanes
+        rooms = [f.alloca(t.ty, lanes) for t in fold.start]
+
+        def one(row: V) -> list[V]:
+            at = [f.gep(b, row * t.step, cell_of(k[0]))
+                  for b, t, k in zip(self.bases, self.tensors, self.reads, strict=False)]
+            for room, made in zip(rooms, self.nest(0, at, fold.total), strict=False):
+                f.store(made, room, row * lanes)
+            return []
+        f.loop(0, f.minimum(self.left, lanes) if self.form.ragged else lanes, 1, [], one)
+        return _folded_abreast(f, fold, [[f.load(t.ty, room, row * lanes) for room, t in
+                                          zip(rooms, fold.start, strict=True)] for row in range(lanes)])
+
+    def dealt(self, base: V, kind: Read, step: V) -> list[V]:
+        """Per element of a run the vector of all runs."""
+        f, few, lanes = self.f, self.form.few, self.lanes
+        name, unit = kind
+        if not unit:
+            return [f.splat(f.load(LLVM[name], base, step * c), lanes) for c in range(few)]
+        parts, ty = list[V](), vec(LLVM[name], lanes)
+        for j in range(few):
+            mask = f.mask(lanes, self.left * few - j * lanes) if self.form.ragged else None
+            parts.append(f.load_masked(ty, base, j * lanes, mask))
+        return [picked(f, parts, [divmod(row * few + c, lanes) for row in range(lanes)]) for c in range(few)]
+
+    # steps
+
+    def taken_chains(self, bases: Sequence[V], i: V, now: Sequence[V]) -> list[V]:
+        """`now`, accumulators of several chains one after another, with the elements from `i` on."""
+        if self.together and not self.form.across:
+            return self.taken_together(bases, i, now)
+
+        def one(at: V, state: Sequence[V]) -> list[V]:
+            if self.together:
+                return self.taken_together(bases, at, state)
+            return self.taken(bases, at, state, None)
+        return [v for c, state in enumerate(_split(now, len(self.begin)))
+                for v in one(i + c * self.step, state)]
+
+    def taken(self, bases: Sequence[V], i: V, now: Sequence[V], tail: V | None) -> list[V]:
+        """`now` with element `i` of all results, or with the lanes `tail` of the elements from `i` on."""
+        f, across, lanes = self.f, self.form.across, self.lanes
+        index = f.splat(f.cast(i, I32), lanes)
+        index = index if across else index + self.iota
+        out = list[V]()
+        for w, one in enumerate(_split(now, self.count)):
+            given = [self.load(b, k, i * t.step + (w * lanes if k[1] else 0) if across else i,
+                               self.masks[w] if across else tail)
+                     for b, k, t in zip(bases, self.reads, self.tensors, strict=False)]
+            made = self.fold.step(one, emit(f, self.tree, given), index)
+            if tail is not None:
+                made = [f.select(tail, m, o) for m, o in zip(made, one, strict=True)]
+            out += made
+        return out
+
+    def taken_together(self, bases: Sequence[V], i: V, now: Sequence[V]) -> list[V]:
+        """As `taken`, of neighbouring vectors whose trees are computed side by side."""
+        f, across, lanes, beside = self.f, self.form.across, self.lanes, self.beside
+        made, wide = list[V](), lanes * beside
+        for first in range(0, len(now), beside):
+            given = []
+            for b, (name, unit), t in zip(bases, self.reads, self.tensors, strict=False):
+                at = i * t.step if across else i
+                given.append(f.load(vec(LLVM[name], wide), b, at + first * lanes) if unit else
+                             f.splat(f.load(LLVM[name], b, at if across else 0), wide))
+            x = emit(f, self.tree, given)
+            made += [self.fold.step([one], f.shuffle(x, None, range(w * lanes, (w + 1) * lanes)), i)[0]
+                     for w, one in enumerate(now[first:first + beside])]
+        return made
+
+
+def _split(flat: Sequence[V], each: int) -> list[list[V]]:
+    return [list(flat[i:i + each]) for i in range(0, len(flat), each)]
 
 
 def _folded(f: Body, fold: Fold, total: Sequence[V], lanes: int) -> list[V]:

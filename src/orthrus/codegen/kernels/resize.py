@@ -143,14 +143,10 @@ def resize_axis(f: Body, out: V, x: V, places: V, weights: V, length: V, wide: V
         def some(i: V, mask: V | None) -> None:
             def read(ty: str, table: V, j: int) -> V:
                 begin = i + length * j if j else i
-                return (f.load(vec(ty, lanes), table, begin) if mask is None else
-                        f.load_masked(vec(ty, lanes), table, begin, mask))
+                return f.load_masked(vec(ty, lanes), table, begin, mask)
             made = total(lambda j: f.gather(elem, source, f.cast(read(I32, places, j), I64), mask=mask),
                          lambda j: read(F32, weights, j))
-            if mask is None:
-                f.store(made, to, i)
-            else:
-                f.store_masked(made, to, i, mask)
+            f.store_masked(made, to, i, mask)
         whole = length & -lanes
         f.loop(0, whole, lanes, [], lambda i: some(i, None))
         f.when(whole < length, lambda: some(whole, f.mask(lanes, length - whole)))
@@ -166,12 +162,8 @@ def resize_axis(f: Body, out: V, x: V, places: V, weights: V, length: V, wide: V
 
         def some(c: V, mask: V | None) -> None:
             ty = vec(elem, lanes)
-            made = total(lambda j: f.load(ty, lines[j], c) if mask is None else
-                         f.load_masked(ty, lines[j], c, mask), lambda j: sizes[j])
-            if mask is None:
-                f.store(made, to, c)
-            else:
-                f.store_masked(made, to, c, mask)
+            made = total(lambda j: f.load_masked(ty, lines[j], c, mask), lambda j: sizes[j])
+            f.store_masked(made, to, c, mask)
         whole = together & -lanes
         f.loop(0, whole, lanes, [], lambda c: some(c, None))
         f.when(whole < together, lambda: some(whole, f.mask(lanes, together - whole)))
@@ -308,10 +300,7 @@ def resize_nearest(f: Body, out: V, x: V, length: V, wide: V, apart: V, *, size:
 
     def put(value: V, rows: Sequence[V], i: V, mask: V | None = None) -> None:
         for row in rows:
-            if mask is None:
-                f.store(value, row, i)
-            else:
-                f.store_masked(value, row, i, mask)
+            f.store_masked(value, row, i, mask)
 
     def kept(rows: Sequence[V], source: V, i: V, mask: V) -> None:
         put(f.load_masked(vec(elem, lanes), source, i, mask), rows, i, mask)

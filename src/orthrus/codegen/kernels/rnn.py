@@ -275,12 +275,14 @@ class _Item:
         f.loop(0, self.count, 1, [], one)
 
     def _begin(self, state: V, source: V, stride: V) -> None:
-        self._each_state(lambda n, at, column, mask: self.f.store(
-            _read(self.f, source, n * stride + column, mask), state, at, 64))
+        f, floats = self.f, self.layer.floats
+        self._each_state(lambda n, at, column, mask: f.store(
+            f.load_masked(floats, source, n * stride + column, mask), state, at, 64))
 
     def _finish(self, state: V, target: V, stride: V) -> None:
-        self._each_state(lambda n, at, column, mask: _write(
-            self.f, self.f.load(self.layer.floats, state, at, 64), target, n * stride + column, mask))
+        f, floats = self.f, self.layer.floats
+        self._each_state(lambda n, at, column, mask: f.store_masked(
+            f.load(floats, state, at, 64), target, n * stride + column, mask))
 
     # steps
 
@@ -353,7 +355,7 @@ class _Item:
                 f.store(h if alive is None else f.select(alive, h, old), new, at, 64)
                 place = when[i] * c.y_t + (self.row_of(t) + i) * c.y_n + column + u * lanes
                 shown = h if alive is None else f.select(alive, h, f.zero(layer.floats))
-                _write(f, shown, self.y, place, mask)
+                f.store_masked(shown, self.y, place, mask)
 
     def _times(self, source: V, panel: V, cols: int, acc: list[V]) -> list[V]:
         """`acc` plus the rows at `source` times a panel of R."""
@@ -407,18 +409,6 @@ class _Item:
 
 def _bounded(f: Body, x: V, most: V) -> V:
     return f.minimum(f.maximum(x, 0), most)
-
-
-def _read(f: Body, base: V, index: V, mask: V | None) -> V:
-    ty = vec(F32, f.machine.lanes())
-    return f.load(ty, base, index) if mask is None else f.load_masked(ty, base, index, mask)
-
-
-def _write(f: Body, x: V, base: V, index: V, mask: V | None) -> None:
-    if mask is None:
-        f.store(x, base, index)
-    else:
-        f.store_masked(x, base, index, mask)
 
 
 def _clipped(f: Body, x: V, clip: float) -> V:

@@ -196,8 +196,6 @@ class RowPlace:
         base, at, elem = self.bases[tensor], self._at(tensor), LLVM[dtype]
         if not unit:
             return f.splat(f.load(elem, base, at), rows.lanes)
-        if self.mask is None:
-            return f.load(vec(elem, rows.lanes), base, at)
         return f.load_masked(vec(elem, rows.lanes), base, at, self.mask, other)
 
     def fetch(self, tensors: int, out: int) -> None:
@@ -216,10 +214,7 @@ class RowPlace:
         """Store `x`, of type `dtype` or as numbers are computed, converted to the tensor's type."""
         f = self.rows.f
         x = convert(f, x, dtype or self.rows.form.dtype, self.rows.tensors[tensor][0])
-        if self.mask is None:
-            f.store(x, self.bases[tensor], self._at(tensor))
-        else:
-            f.store_masked(x, self.bases[tensor], self._at(tensor), self.mask)
+        f.store_masked(x, self.bases[tensor], self._at(tensor), self.mask)
 
     def only(self, x: V, other: float) -> V:
         """`x`, but `other` in lanes outside the row; lanes that are rows of their own do not matter."""

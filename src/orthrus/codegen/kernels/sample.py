@@ -92,10 +92,7 @@ class Frame:
                 x = closed(f, self.after, x, dtype, partial(self._operand, here, at, mask))
                 dtype = self.after.dtype
             x = convert(f, x, dtype, self.tensors[0][0])
-            if mask is None:
-                f.store(x, here[0], at)
-            else:
-                f.store_masked(x, here[0], at, mask)
+            f.store_masked(x, here[0], at, mask)
 
     def _operand(self, here: Sequence[V], at: V, mask: V | None, i: int) -> V:
         return self.load(here[i], self.tensors[i], at, mask)
@@ -105,8 +102,6 @@ class Frame:
         dtype, unit = kind
         if not unit:
             return self.f.splat(self.f.load(LLVM[dtype], base, 0), self.lanes)
-        if mask is None:
-            return self.f.load(vec(LLVM[dtype], self.lanes), base, at)
         return self.f.load_masked(vec(LLVM[dtype], self.lanes), base, at, mask)
 
 

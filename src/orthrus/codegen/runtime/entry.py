@@ -1,9 +1,9 @@
 """Entering a program from Python: a builtin function whose body is generated code.
 
 `make(block)` gives a function of numpy arrays that puts their addresses where the program's steps look for
-them and runs it (`drive.py`). Such a call costs some ten nanoseconds, where ctypes needs a microsecond. The
-address is read from the array object itself, at a place numpy has kept it at since its first release; should
-a check find something else there, the same is done through ctypes.
+them and runs it (`entering.py`). Such a call costs some ten nanoseconds, where ctypes needs a microsecond.
+The address is read from the array object itself, at a place numpy has kept it at since its first release;
+should a check find something else there, the same is done through ctypes.
 
 A program serves one call at a time. The interpreter's lock is given back while it runs, unless it is so small
 that this is not worth it.

@@ -1,6 +1,6 @@
 """The threads of this process that generated code divides its work over: one pool, started when first needed.
 
-The workers are daemon threads of Python that sit in generated code (`drive.py`) without the interpreter's
+The workers are daemon threads of Python that sit in generated code (`scheduler.py`) without the interpreter's
 lock: they spin for a moment after each job and then sleep in the kernel. A child process starts with none and
 gets its own. Where the kernel offers no futex, workers come back to Python to sleep, and each run wakes them.
 """

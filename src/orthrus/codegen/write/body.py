@@ -62,8 +62,10 @@ class Body(Function):
             raise ValueError(f"an argument is no {ty}")
         return self.load(ty, self.gep(self.args, index, I64), 0, 8)
 
-    def load_masked(self, ty: str, base: V, index: int | V, mask: V, other: Any = 0) -> V:
-        """Lanes outside `mask` are not read and get `other`."""
+    def load_masked(self, ty: str, base: V, index: int | V, mask: V | None, other: Any = 0) -> V:
+        """Lanes outside `mask` are not read and get `other`; without one all are read."""
+        if mask is None:
+            return self.load(ty, base, index)
         elem, lanes = elem_of(ty), lanes_of(ty)
         if elem == I1:
             return self.load_masked(vec(I8, lanes), base, index, mask, other).ne(0)
@@ -77,7 +79,11 @@ class Body(Function):
         filler = other if isinstance(other, V) else self.const(ty, other)
         return self.emit(ty, f"call {ty} @llvm.{name}(ptr align {BYTES[elem]} {at.ref}, {mask}, {filler})")
 
-    def store_masked(self, x: V, base: V, index: int | V, mask: V) -> None:
+    def store_masked(self, x: V, base: V, index: int | V, mask: V | None) -> None:
+        """Lanes outside `mask` are not written; without one all are."""
+        if mask is None:
+            self.store(x, base, index)
+            return
         only = _true_lanes(mask)
         if only is not None and len(only) < 2:
             # LLVM 22 stores the one element as wide as it was before a conversion to fewer bytes

@@ -96,12 +96,17 @@ class Checked(Body):
                 region.holds.others.append(x.origin)
         super().store(x, self._allowed(at, size_of(x.ty)), 0, align)
 
-    def load_masked(self, ty: str, base: V, index: int | V, mask: V, other: Any = 0) -> V:
+    def load_masked(self, ty: str, base: V, index: int | V, mask: V | None, other: Any = 0) -> V:
+        if mask is None:
+            return self.load(ty, base, index)
         elem = elem_of(ty)
         at = self.gep(base, index, I8 if elem == I1 else elem)
         return super().load_masked(ty, self._allowed_lanes(at, mask, BYTES[elem]), 0, mask, other)
 
-    def store_masked(self, x: V, base: V, index: int | V, mask: V) -> None:
+    def store_masked(self, x: V, base: V, index: int | V, mask: V | None) -> None:
+        if mask is None:
+            self.store(x, base, index)
+            return
         at = self.gep(base, index, I8 if x.elem == I1 else x.elem)
         super().store_masked(x, self._allowed_lanes(at, mask, BYTES[x.elem]), 0, mask)
 

@@ -143,7 +143,8 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
 
     def column(b_at: Sequence[V], u: int, c: int) -> V:
         """A vector of the row of B of a step."""
-        return as_float(f, load(f, vec(b_type, lanes), b_rows.at(b_at, u, c * lanes * b_size), masks[c]))
+        place = b_rows.at(b_at, u, c * lanes * b_size)
+        return as_float(f, f.load_masked(vec(b_type, lanes), place, 0, masks[c]))
 
     def spread(x: V) -> V:
         return as_float(f, f.splat(x, lanes)) if a_type == b_type else f.splat(as_float(f, x), lanes)
@@ -264,10 +265,6 @@ def added(f: Body, total: V, a: V, b: V) -> V:
     return f.fma(as_float(f, a), as_float(f, b), total)
 
 
-def load(f: Body, ty: str, at: V, mask: V | None) -> V:
-    return f.load(ty, at) if mask is None else f.load_masked(ty, at, 0, mask)
-
-
 @dataclass(frozen=True, slots=True)
 class Operand:
     """An operand of an epilogue: its type (numpy's name), whether it differs from row to row, and whether
@@ -344,7 +341,8 @@ class TileEpilogue:
         f, elem, size = self.f, LLVM[o.dtype], BYTES[o.dtype]
         if not o.col:
             return [f.splat(f.load(elem, at), lanes)] * cols
-        return [load(f, vec(elem, lanes), f.gep(at, c * lanes * size, I8), masks[c]) for c in range(cols)]
+        return [f.load_masked(vec(elem, lanes), f.gep(at, c * lanes * size, I8), 0, masks[c])
+                for c in range(cols)]
 
     def _row(self, sums: Sequence[V], at: V, ats: Sequence[V], fixed: Sequence[list[V] | None],
              masks: Sequence[V | None]) -> None:
@@ -354,7 +352,4 @@ class TileEpilogue:
         for c, x in enumerate(sums):
             y = x if self.tree is None else emit(f, self.tree, [x, *(g[c] for g in given)])
             place, mask = f.gep(at, c * lanes * BYTES[self.dtype], I8), masks[c]
-            if mask is None:
-                f.store(y, place)
-            else:
-                f.store_masked(y, place, 0, mask)
+            f.store_masked(y, place, 0, mask)

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.kernels import attention, rotary
-from ...codegen.kernels.attention_few import append_rows
-from ...codegen.kernels.attention_parts import Empty
+from ...codegen.kernels.attention import plan as planning
+from ...codegen.kernels.attention import rotary
+from ...codegen.kernels.attention.few import append_rows
+from ...codegen.kernels.attention.parts import AttentionForm, Empty
 from ...codegen.write.expr import Expr
 from ...ir import OWN, No, Node, Value
 from ...processors import usable
 from ...records import dataclass
 from ..lower import BOTH, Lowering, Out, lowers, varied
-from ..tensor import Tensor, c_strides, joint_shape, of_constant
+from ..tensor import Tensor, c_strides, joint_shape
 from .rows import FLOATS, alive
 
 F = "float32"
@@ -116,7 +117,7 @@ def attended(lo: Lowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor]
         assert present is not None
         past, held = [close(lo, t) for t in a.past], a.past[0].shape[2]
         total += held
-        if attention.is_few(length, grown=True) and (a.mask is None or a.mask.shape[3] == total):
+        if planning.is_few(length, grown=True) and (a.mask is None or a.mask.shape[3] == total):
             cache = ([*past, *map(Out, present)], [steps(t) for t in (*past, *present)], held)
         else:
             for old, new, t in zip(past, (k, v), present, strict=True):
@@ -135,14 +136,14 @@ def attended(lo: Lowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor]
         if keep.strides[3] != 1:
             keep = lo.copied(keep, c_strides(keep.shape))
         keep_steps = steps(keep)
-    form = attention.AttentionForm(
+    form = AttentionForm(
         q.dtype, size, v.shape[3], mask_step, a.window is not None, "" if a.ends is None else a.ends.dtype,
         a.trailing, bool(a.cap), a.sink is not None, keep is not None, a.empty,
         a.rounded and mask is not None)
-    made = attention.plan(lo.machine, form, batch, heads, kv_heads, length, total,
+    made = planning.plan(lo.machine, form, batch, heads, kv_heads, length, total,
                           len(usable()),
                           cache is not None)
-    args = attention.arguments(
+    args = planning.arguments(
         made, [q, k, v, Out(out), mask or 0, a.ends or 0, a.sink or 0, keep or 0],
         [*(steps(t) for t in (q, k, v, out)), mask_steps, keep_steps], kv_heads, heads // kv_heads, length,
         total, a.window or (0, UNLIMITED, UNLIMITED), a.ends_add, a.scale, a.cap, cache)
@@ -423,118 +424,6 @@ def added_bias(lo: Lowering, v_mask: Value | None, v_bias: Value | None, batch: 
         return bias
     padding = padding_bias(lo, lo.tensor(v_mask), batch, length, total, value)
     return padding if isinstance(padding, No) else both_biases(lo, padding, bias)
-
-
-@lowers(MS + "GroupQueryAttention", types=FLOATS, sets=BOTH)
-def attend_grouped(lo: Lowering, node: Node) -> Any:
-    """com.microsoft's causal attention with shared key heads, over a cache that takes up the new rows."""
-    at = node.attributes
-    (vq, vk, vv, v_past_k, v_past_v, v_ends, v_total, v_cos, v_sin, v_at, v_bias, v_sink,
-     v_k_scale, v_v_scale, *rest) = inputs_of(node, 16)
-    known = lo.known(v_total)
-    if alive(lo, node,
-              3) or any(v is not None for v in rest) or known is None or v_ends is None or vq is None:
-        return No("a rare form, or its length is not known from shapes")
-    if (v_past_k is None) != (v_past_v is None) or (vk is None) != (vv is None) or v_at is not None:
-        return No("half a past, or positions")
-    coded = at["k_quant_type"] != "NONE"
-    scales = (v_k_scale, v_v_scale) if coded else (None, None)
-    if at["sliding_window_cache"] or coded != (at["v_quant_type"] != "NONE") or coded and (
-            None in scales or at["kv_cache_bit_width"] != 8 or lo.dtype(vq) != F):
-        return No("a windowed cache, or one quantized otherwise than to 8 bits from float32")
-    heads, shared, flat = at["num_heads"], at["kv_num_heads"], lo.tensor(vq)
-    if flat.rank != 3 or min(heads, shared) < 1 or heads % shared:
-        return No("its heads do not divide")
-    if vk is not None and vv is not None:
-        parts = [by_head(lo.tensor(v), n) for v, n in ((vq, heads), (vk, shared), (vv, shared))]
-    else:
-        size = flat.shape[2] // (heads + 2 * shared)
-        starts = [0, heads * size, (heads + shared) * size]
-        parts = [by_head(flat.slice(2, s, n * size), n)
-                 for s, n in zip(starts, (heads, shared, shared), strict=True)]
-        if size * (heads + 2 * shared) != flat.shape[2]:
-            return No("its heads do not divide")
-    if any(isinstance(p, No) for p in parts):
-        return No("its heads do not divide")
-    q, k, v = (p for p in parts if isinstance(p, Tensor))
-    batch, _, length, size = q.shape
-    if 0 in q.shape:
-        return No("an empty dimension")
-    total, ends = known.reshape(-1).tolist()[0], lo.contiguous(lo.tensor(v_ends))
-    old = [lo.new((batch, shared, 0, t.shape[3]), "int8" if coded else t.dtype) for t in (k, v)]
-    if v_past_k is not None and v_past_v is not None:
-        old = [lo.tensor(v_past_k), lo.tensor(v_past_v)]
-    window, causal = at["local_window_size"], at["causal"]
-    first = length == total
-    a = Heads(q, k, v, at.get("scale") or 1 / math.sqrt(size or 1), past=None if coded else (old[0], old[1]),
-              window=(0, window - 1 if window >= 0 else UNLIMITED, 0 if causal else UNLIMITED),
-              ends=None if first and causal else ends, ends_add=1, trailing=not first,
-              cap=max(0.0, at.get("softcap") or 0.0))
-    refused = refusal(lo, a)
-    if refused is not None:
-        return refused
-    by = [_scale_of(lo, v, t) for v, t in zip(scales, (k, v), strict=True)]
-    if coded and (None in by or any(
-            o.dtype != "int8" or (*o.shape[:2], o.shape[3]) != (*t.shape[:2], t.shape[3])
-            for o, t in zip(old, (k, v), strict=True))):
-        return No("a quantized cache that does not fit its keys or scales")
-    if math.prod(ends.shape) != batch or total < length:
-        return No("its lengths do not fit")
-    if v_bias is not None:
-        t = lo.tensor(v_bias)
-        if t.rank != 4 or t.shape[3] < total or t.shape[2] not in (1, length):
-            return No("a bias of another form")
-        a.mask = plain_mask(lo, t.slice(3, 0, total))
-    if v_sink is not None:
-        a.sink = lo.contiguous(float_mask(lo, lo.tensor(v_sink)))
-    elif (at.get("smooth_softmax") or 0) > 0:
-        a.sink = of_constant(np.zeros(heads, np.float32))
-    before = (None, 0) if first else (ends, 1 - length)
-    if at.get("do_rotary"):
-        if v_cos is None or v_sin is None or lo.dtype(v_cos) != q.dtype or 2 * lo.shape(v_cos)[1] > size:
-            return No("its rotary caches do not fit")
-        caches = lo.contiguous(lo.tensor(v_cos)), lo.contiguous(lo.tensor(v_sin))
-        q, k = (turned(lo, close(lo, t), caches, before[0], (1, 0, 1), before[1],
-                       bool(at.get("rotary_interleaved"))) for t in (q, k))
-    outputs = [*node.outputs, None, None, None]
-    capacity = max(total, old[0].shape[2])
-    made = [result(lo, value, (batch, shared, capacity, t.shape[3]), o.dtype)
-            for value, t, o in zip(outputs[1:3], (k, v), old, strict=True)]
-    for o, t, into, scale in zip(old, (k, v), made, by, strict=True):
-        new = t if scale is None else _codes(lo, t, scale)
-        appended(lo, close(lo, o), close(lo, new), into, before[1], before[0], capacity > o.shape[2])
-    seen = [t.slice(2, 0, total) for t in made]
-    a.k, a.v = (t if scale is None else _numbers(lo, t, scale) for t, scale in zip(seen, by, strict=True))
-    a.q, a.past = q, None
-    y = result(lo, outputs[0], (batch, length, heads * v.shape[3]), q.dtype)
-    attended(lo, a, y.view((batch, heads, length, v.shape[3]), (y.strides[0], v.shape[3], heads * v.shape[3],
-                                                                1)), None)
-    return (y, *made)
-
-
-def _scale_of(lo: Lowering, value: Value | None, rows: Tensor) -> Tensor | None:
-    """The scale of a cache's codes, for all or by head and feature, that broadcasts to its rows."""
-    if value is None or lo.dtype(value) != F:
-        return None
-    t, (_, heads, _, size) = lo.contiguous(lo.tensor(value)), rows.shape
-    if t.size == 1:
-        return t.view((1, 1, 1, 1), (0, 0, 0, 0))
-    return t.view((1, heads, 1, size), (0, size, 0, 1)) if t.size == heads * size else None
-
-
-def _codes(lo: Lowering, rows: Tensor, scale: Tensor) -> Tensor:
-    """Rows as int8, rounded half to even."""
-    whole = Expr("rint", (Expr("div", (Expr.leaf(0, F), Expr.leaf(1, F)), F),), F)
-    held = Expr("minimum", (Expr("maximum", (whole, Expr.const(-128.0, F)), F), Expr.const(127.0, F)), F)
-    made = lo.new(rows.shape, "int8")
-    lo.store(made, held.cast("int8"), [rows, scale])
-    return made
-
-
-def _numbers(lo: Lowering, codes: Tensor, scale: Tensor) -> Tensor:
-    """What codes stand for."""
-    return computed(lo, codes.shape, Expr("mul", (Expr.leaf(0, "int8").cast(F), Expr.leaf(1, F)), F),
-                    [codes, scale])
 
 
 @varied

@@ -3,15 +3,15 @@ writes it."""
 
 RULES_BY_MODULE = {
     "attention": """
-        Attention RotaryEmbedding com.microsoft::GroupQueryAttention com.microsoft::MultiHeadAttention
-        com.microsoft::RotaryEmbedding orthrus::SoftmaxAttention
+        Attention RotaryEmbedding com.microsoft::MultiHeadAttention com.microsoft::RotaryEmbedding
+        orthrus::SoftmaxAttention
     """,
     "attention_contrib": """
         com.microsoft::Attention com.microsoft::QAttention
     """,
     "contrib.decoding": """
-        com.microsoft::DecoderMaskedMultiHeadAttention com.microsoft::MRotaryEmbedding
-        com.microsoft::SparseAttention
+        com.microsoft::DecoderMaskedMultiHeadAttention com.microsoft::GroupQueryAttention
+        com.microsoft::MRotaryEmbedding com.microsoft::SparseAttention
     """,
     "contrib.diffusion": """
         com.microsoft::BiasAdd com.microsoft::BiasSplitGelu com.microsoft::GroupNorm

@@ -125,7 +125,8 @@ def GatherND(data, indices):
         raise ValueError(f"indices of shape {indices.shape} do not index a tensor of rank {data.ndim}")
     wrong = (indices < -np.array(data.shape[:depth])) | (indices >= np.array(data.shape[:depth]))
     if wrong.any():
-        raise InvalidArgument(f"invalid index found, index = {indices[wrong][0]}")
+        raise InvalidArgument(f"invalid index found, index = {indices[wrong][0]}",
+                              expected=f"indices into shape {list(data.shape[:depth])}")
     bounded((*indices.shape[:-1], *data.shape[depth:]), data.dtype)
     return data[tuple(np.moveaxis(indices, -1, 0))]
 
@@ -285,7 +286,9 @@ def NGramRepeatBlock(input_ids, scores, *, ngram_size: int):
     row, at = np.nonzero(repeated)
     token = grams[row, at, -1]
     if token.size and not 0 <= token.min() <= token.max() < scores.shape[1]:
-        raise InvalidArgument(f"a token id is outside the {scores.shape[1]} scores")
+        raise InvalidArgument(f"a token id is outside the {scores.shape[1]} scores",
+                              found=f"ids from {token.min()} to {token.max()}",
+                              expected=f"0 to {scores.shape[1] - 1}")
     out[row, token] = -np.inf
     return out
 

@@ -120,22 +120,26 @@ def fuse_batch_normalization_conv(op, x, w, c, root):
                     op.constant(total.astype(weights.dtype), name="bias"))
 
 
+def _by_channel(op, root, c):
+    """The convolution among the inputs of `root`, and the constant `c` as one number per channel of it; None
+    where it is none."""
+    conv = next(filter(None, (op.maker(value, *_NAMES) for value in root.inputs)), None)
+    channels = _channels(conv) if conv is not None else None
+    return conv, None if channels is None else _per_channel(c, channels, conv.inputs[1].const.ndim)
+
+
 @rule(lambda op, c: [op.Mul(getattr(op, name)(...), op.constant(c)) for name in _NAMES])
 def fuse_conv_mul(op, c, root):
-    conv = op.maker(root.inputs[0], *_NAMES) or op.maker(root.inputs[1], *_NAMES)
-    channels = _channels(conv) if conv is not None else None
-    factor = None if channels is None else _per_channel(c, channels, conv.inputs[1].const.ndim)
+    conv, factor = _by_channel(op, root, c)
     if factor is None:
         return No("the factor is not constant by channel")
-    return _fused(op, conv, root, factor, np.zeros(channels))
+    return _fused(op, conv, root, factor, np.zeros(len(factor)))
 
 
 @rule(lambda op, c: [op.Add(getattr(op, name)(...), op.constant(c)) for name in _NAMES],
       lambda op, c: [op.Sub(getattr(op, name)(...), op.constant(c)) for name in _NAMES])
 def fuse_conv_add(op, c, root):
-    conv = op.maker(root.inputs[0], *_NAMES) or op.maker(root.inputs[1], *_NAMES)
-    channels = _channels(conv) if conv is not None else None
-    shift = None if channels is None else _per_channel(c, channels, conv.inputs[1].const.ndim)
+    conv, shift = _by_channel(op, root, c)
     if shift is None:
         return No("the addend is not constant by channel")
     return _fused(op, conv, root, None, -shift if root.op_type == "Sub" else shift)
@@ -143,12 +147,10 @@ def fuse_conv_add(op, c, root):
 
 @rule(lambda op, c: [op.Div(getattr(op, name)(...), op.constant(c)) for name in _NAMES])
 def fuse_conv_div(op, c, root):
-    conv = op.maker(root.inputs[0], *_NAMES)
-    channels = _channels(conv) if conv is not None else None
-    divisor = None if channels is None else _per_channel(c, channels, conv.inputs[1].const.ndim)
+    conv, divisor = _by_channel(op, root, c)
     if divisor is None or np.any(divisor == 0):
         return No("the divisor is not constant by channel")
-    return _fused(op, conv, root, 1 / divisor, np.zeros(channels))
+    return _fused(op, conv, root, 1 / divisor, np.zeros(len(divisor)))
 
 
 @rule(lambda op, x, pads, v=None: op.Conv(op.Pad(x, pads, v, mode="constant"), ...),

@@ -97,16 +97,20 @@ class CPUExecutionProvider(CompleteProvider):
         return No(f"it is made for {made_for}, some of which {here.label} here lacks")
 
 
+def _target(info: OpKernelInfo) -> Machine | No:
+    """What code of a node's kernel is generated for. No where none can be, or is asked for."""
+    assert isinstance(info.provider, CPUExecutionProvider)
+    target = info.provider._machine()
+    return No(INTERPRETED) if not isinstance(target, No) and interpreted()(info.node) else target
+
+
 @CPUExecutionProvider.kernel("NonMaxSuppression", since=10)
 def generated_suppression(info: OpKernelInfo) -> Callable[..., Any] | No:
     """Generated code that orders boxes and compares them."""
     from .nms import Suppression
 
-    assert isinstance(info.provider, CPUExecutionProvider)
-    target = info.provider._machine()
-    if isinstance(target, No) or interpreted()(info.node):
-        return target if isinstance(target, No) else No(INTERPRETED)
-    return Suppression(info, target)
+    target = _target(info)
+    return target if isinstance(target, No) else Suppression(info, target)
 
 
 @CPUExecutionProvider.kernel("Unique", since=11)
@@ -116,11 +120,8 @@ def generated_distinct(info: OpKernelInfo) -> Callable[..., Any] | No:
     from ...kernels import reference
     from .unique import Distinct
 
-    assert isinstance(info.provider, CPUExecutionProvider)
-    target = info.provider._machine()
-    if isinstance(target, No) or interpreted()(info.node):
-        return target if isinstance(target, No) else No(INTERPRETED)
-    return Distinct.of(info, target, reference(info.node).run)
+    target = _target(info)
+    return target if isinstance(target, No) else Distinct.of(info, target, reference(info.node).run)
 
 
 @CPUExecutionProvider.kernel("Multinomial")
@@ -128,8 +129,5 @@ def generated_draws(info: OpKernelInfo) -> Callable[..., Any] | No:
     """Generated code that finds the classes of numpy's draws."""
     from .multinomial import Draws
 
-    assert isinstance(info.provider, CPUExecutionProvider)
-    target = info.provider._machine()
-    if isinstance(target, No) or interpreted()(info.node):
-        return target if isinstance(target, No) else No(INTERPRETED)
-    return Draws.of(info, target)
+    target = _target(info)
+    return target if isinstance(target, No) else Draws.of(info, target)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import platform
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...codegen.machines import detect
 from ...ir import ElementType, Node
-from ..base import Option, flag, seconds
+from ..base import Option, compile_seconds, flag, one_of
 
 DEVICES = {
     "local-sync": "llvm-cpu", "local-task": "llvm-cpu", "vulkan": "vulkan-spirv", "cuda": "cuda",
@@ -39,22 +39,8 @@ _WAYS = {
 """Their flags. What is spelled out of convolutions makes larger vectors than the compiler thinks good."""
 
 
-def _one_of(*known: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in known:
-            raise ValueError(f"{text!r} is none of {', '.join(known)}")
-        return text
-    return read
-
-
 def _auto(text: str) -> str | bool:
     return text if text == "auto" else flag(text)
-
-
-def _seconds(text: str) -> float:
-    if not (found := seconds(text)):
-        raise ValueError(f"{text} seconds are no time to compile in")
-    return found
 
 
 def _words(text: str) -> str:
@@ -64,7 +50,7 @@ def _words(text: str) -> str:
 
 OPTIONS: dict[str, Option] = {
     "device": Option(
-        _one_of("auto", *DEVICES), "auto",
+        one_of("auto", *DEVICES), "auto",
         "where parts run: local-sync (this thread), local-task (a pool of threads), vulkan, cuda or hip; "
         "auto: local-sync for sessions of one thread, else local-task"),
     "target_triple": Option(
@@ -75,20 +61,20 @@ OPTIONS: dict[str, Option] = {
                  "gfx942); host, or the first chip, where empty"),
     "target_features": Option(str, "", "features of the processor, as in +avx2,+fma"),
     "shapes": Option(
-        _one_of("open", "fixed"), "open",
+        one_of("open", "fixed"), "open",
         "open: a part with open dimensions is compiled once, for any sizes; fixed: at its first run with "
         "each tuple of input shapes, for faster code"),
-    "opt_level": Option(_one_of("O0", "O1", "O2", "O3"), "O3", "the compiler's level of optimization"),
+    "opt_level": Option(one_of("O0", "O1", "O2", "O3"), "O3", "the compiler's level of optimization"),
     "data_tiling": Option(
         _auto, "auto", "1 packs matrices into tiles; 0 does not; auto: for x86-64 and AArch64, where the "
                        "part compiles that way"),
     "convolutions": Option(
-        _one_of("auto", *WAYS), "auto",
+        one_of("auto", *WAYS), "auto",
         "blocks: on blocks of 16 channels; im2col: as products of matrices; with both, kernels of one point "
         "or one channel are spelled out; plain: as the compiler likes; auto: the first that a part compiles "
         "with, blocks on processors with AVX-512 only"),
     "compiler_flags": Option(_words, "", "further flags of iree-compile, separated by spaces"),
-    "compile_timeout": Option(_seconds, 600.0, "seconds that compiling one part may take"),
+    "compile_timeout": Option(compile_seconds, 600.0, "seconds that compiling one part may take"),
     "cache_folder": Option(
         str, "", "folder for compiled parts; iree in the folder of generated code where empty"),
     "save_temps": Option(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ...errors import InvalidArgument
-from ..base import Option, flag, seconds
+from ..base import Option, compile_seconds, flag, one_of
 
 log = logging.getLogger("orthrus")
 
@@ -22,24 +22,10 @@ LEGACY = "migraphx_"
 """What the names of onnxruntime's options begin with."""
 
 
-def _one_of(*known: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in known:
-            raise ValueError(f"{text!r} is none of {', '.join(known)}")
-        return text
-    return read
-
-
 def _whole(text: str) -> int:
     if (number := int(text)) < 0:
         raise ValueError(f"{text} is below 0")
     return number
-
-
-def _seconds(text: str) -> float:
-    if not (found := seconds(text)):
-        raise ValueError(f"{text} seconds are no time to compile in")
-    return found
 
 
 def _batches(text: str) -> tuple[int, ...]:
@@ -51,7 +37,7 @@ def _batches(text: str) -> tuple[int, ...]:
 
 OPTIONS: dict[str, Option] = {
     "device_id": Option(_whole, 0, "which GPU, counted from 0"),
-    "target": Option(_one_of("gpu", "ref"), "gpu",
+    "target": Option(one_of("gpu", "ref"), "gpu",
                      "gpu, or ref: MIGraphX's own reference on the processor, far"
                                                    " too slow but for tests"),
     "offload_copy": Option(flag, False,
@@ -83,7 +69,7 @@ OPTIONS: dict[str, Option] = {
                                  " of calibration tables start from"),
     "disable_caching": Option(flag, False, "1 keeps no compiled part beyond this process"),
     "force_recompile": Option(flag, False, "1 compiles what is in the cache again"),
-    "compile_timeout": Option(_seconds, 600.0, "seconds that compiling one part may take"),
+    "compile_timeout": Option(compile_seconds, 600.0, "seconds that compiling one part may take"),
     "max_dynamic_batch": Option(_whole, 0,
                                 "largest batch that is padded to a compiled one: powers of two up to"
                                            " this; 0 pads none"),
@@ -97,12 +83,12 @@ OPTIONS: dict[str, Option] = {
                              "1 writes each part as ONNX to the working folder, and its operators to"
                                           " the log"),
     "hip_graph_enable": Option(flag, False, "has no effect: the Python module has no HIP graphs"),
-    "arena_extend_strategy": Option(_one_of("kNextPowerOfTwo", "kSameAsRequested"), "kNextPowerOfTwo",
+    "arena_extend_strategy": Option(one_of("kNextPowerOfTwo", "kSameAsRequested"), "kNextPowerOfTwo",
                                     "has no effect: programs own their memory"),
     "external_alloc": Option(str, "0", "has no effect: programs own their memory"),
     "external_free": Option(str, "0", "has no effect: programs own their memory"),
     "external_empty_cache": Option(str, "0", "has no effect: programs own their memory"),
-    "compute_mode": Option(_one_of("Eager", "Balanced", "Maximum"), "Eager",
+    "compute_mode": Option(one_of("Eager", "Balanced", "Maximum"), "Eager",
                            "has no effect: parts are compiled when"
                            " their shapes are known"),
     "coalesce_io": Option(flag, False, "has no effect: arguments go in one by one"),

@@ -259,7 +259,8 @@ def save_case(folder: Path, model: Any, root: str | None, inputs: Mapping[str, A
     try:
         raw = model.SerializeToString()
     except ValueError:
-        raise Fail("the part is over 2 GB, the largest protobuf message") from None
+        raise Fail("the part is over 2 GB, the largest protobuf message",
+                   cure="extract fewer nodes: their weights lie in the part") from None
     written = [folder / "model.onnx"]
     written[0].write_bytes(raw)
     for kind, infos, values in (("input", model.graph.input, inputs),

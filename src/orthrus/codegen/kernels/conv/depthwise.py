@@ -18,7 +18,7 @@ from ...write.emit import F32, I8, V, vec
 from ...write.expr import BYTES, LLVM, Expr
 from ...write.spec import Spec
 from ...write.template import template
-from ...write.tile import Operand, Rows, added, load
+from ...write.tile import Operand, Rows, added
 from .epilogue import PixelEpilogue, inside
 from .geometry import Geometry
 
@@ -70,7 +70,7 @@ def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, hi
                     lines = Rows(f, here, xw * each, max(columns) + 1)
                     for column in sorted(columns):
                         def add(column: int = column) -> list[V]:
-                            value = load(f, stored, lines.at(lines.bases, column, 0), mask)
+                            value = f.load_masked(stored, lines.at(lines.bases, column, 0), 0, mask)
                             return [added(f, now[n], value, weights[b]) for n, b in columns[column]]
 
                         def keep(column: int = column) -> list[V]:

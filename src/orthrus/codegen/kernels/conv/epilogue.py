@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ...write.body import Body
 from ...write.emit import I8, I64, PTR, V, lanes_of, vec
 from ...write.expr import BYTES, LLVM, Expr, emit
-from ...write.tile import Operand, load
+from ...write.tile import Operand
 
 _INLINE = 160
 """Instructions an epilogue may come to in a tile before it is written as a loop over pixels."""
@@ -51,7 +51,7 @@ class PixelEpilogue:
         f, elem = self.f, LLVM[o.dtype]
         if not o.col:
             return [f.splat(f.load(elem, at), lanes)] * len(masks)
-        return [load(f, vec(elem, lanes), f.gep(at, j * lanes * BYTES[o.dtype], I8), mask)
+        return [f.load_masked(vec(elem, lanes), f.gep(at, j * lanes * BYTES[o.dtype], I8), 0, mask)
                 for j, mask in enumerate(masks)]
 
     def pixel(self, sums: Sequence[V], fixed: Sequence[list[V] | None], bases: Sequence[V], out: V,
@@ -63,10 +63,7 @@ class PixelEpilogue:
         for j, (total, mask) in enumerate(zip(sums, masks, strict=True)):
             value = total if self.written is None else emit(f, self.written, [total, *(g[j] for g in given)])
             at = f.gep(out, j * lanes * BYTES[self.dtype], I8)
-            if mask is None:
-                f.store(value, at)
-            else:
-                f.store_masked(value, at, 0, mask)
+            f.store_masked(value, at, 0, mask)
 
     def tile(self, acc: Sequence[V], rows: int, address: Callable[[int, int | V], V], sides: Sequence[V],
              masks: Sequence[V | None], room: V) -> None:

@@ -27,7 +27,7 @@ from ...write.emit import F32, I8, I64, PTR, V, vec
 from ...write.expr import BYTES, Expr
 from ...write.spec import Spec
 from ...write.template import OUTSIDE, template
-from ...write.tile import Operand, joined, load, shapes, tile
+from ...write.tile import Operand, joined, shapes, tile
 from ...write.vmath import any_lane
 from .epilogue import PixelEpilogue
 from .geometry import CHUNK, Geometry, chunk_of, tile_cols
@@ -139,7 +139,7 @@ class _Phases:
                 column = []
                 for y in range(n):
                     at = f.load(PTR, places, y * 8 + x, 8)
-                    column.append(load(f, self.ty, f.gep(at, ch, F32), mask))
+                    column.append(f.load_masked(self.ty, f.gep(at, ch, F32), 0, mask))
                 half.append(_into(f, self.side, column))
             out = f.gep(v, slot * self.v_row + ch, F32)
             for y in range(n):

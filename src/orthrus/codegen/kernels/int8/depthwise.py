@@ -112,9 +112,7 @@ def int8_depthwise(f: Body, x: V, w: V, start: V, out: V, channels: V, rows: V, 
             def tap(t: int, places: Sequence[V]) -> V:
                 j, k = divmod(t, kernel[1])
                 at_tap = f.gep(lines[j], places[k], I8)
-                mask = masks[0] if several else None
-                return f.load(bytes_, at_tap) if mask is None else f.load_masked(
-                    bytes_, at_tap, 0, mask, f.undef(bytes_))
+                return f.load_masked(bytes_, at_tap, 0, masks[0] if several else None, f.undef(bytes_))
 
             def four(group: int, places: Sequence[V]) -> V:
                 found = [tap(t, places) for t in range(group * _DOT, min(taps, (group + 1) * _DOT))]

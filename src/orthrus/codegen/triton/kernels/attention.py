@@ -15,7 +15,7 @@ from typing import Any
 
 from ....records import dataclass
 from ....shapes.symbolic import choice
-from ...kernels.attention_parts import Empty
+from ...kernels.attention.parts import Empty
 from ..parts import last_of
 from ..targets import HIP, Target
 from ..write import Spec, Writer, kernel

@@ -1,5 +1,5 @@
-"""Attention of decoders over caches of com.microsoft: one token, and blocks of keys that blocks of queries
-see; rotary positions in three streams."""
+"""com.microsoft's attention of decoders over caches: query heads that share key heads, one token, and blocks
+of keys that blocks of queries see; rotary positions in three streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ....ir import No, Node, Value, in_memory
 from ....ops.contrib.attention import stream_of_angle
 from ....ops.contrib.decoding import block_mask
 from ...lower import BOTH, Lowering, lowers
-from ...tensor import Tensor
+from ...tensor import Tensor, of_constant
 from ..attention import (
     FILTER,
     MS,
@@ -26,8 +26,10 @@ from ..attention import (
     by_head,
     close,
     computed,
+    float_mask,
     inputs_of,
     mixed,
+    plain_mask,
     refusal,
     result,
     turned,
@@ -44,6 +46,117 @@ def _flat_view(y: Tensor, heads: int) -> Tensor:
     made = by_head(y, heads)
     assert isinstance(made, Tensor)
     return made
+
+
+@lowers(MS + "GroupQueryAttention", types=FLOATS, sets=BOTH)
+def attend_grouped(lo: Lowering, node: Node) -> Any:
+    """com.microsoft's causal attention with shared key heads, over a cache that takes up the new rows."""
+    at = node.attributes
+    (vq, vk, vv, v_past_k, v_past_v, v_ends, v_total, v_cos, v_sin, v_at, v_bias, v_sink,
+     v_k_scale, v_v_scale, *rest) = inputs_of(node, 16)
+    known = lo.known(v_total)
+    if alive(lo, node,
+              3) or any(v is not None for v in rest) or known is None or v_ends is None or vq is None:
+        return No("a rare form, or its length is not known from shapes")
+    if (v_past_k is None) != (v_past_v is None) or (vk is None) != (vv is None) or v_at is not None:
+        return No("half a past, or positions")
+    coded = at["k_quant_type"] != "NONE"
+    scales = (v_k_scale, v_v_scale) if coded else (None, None)
+    if at["sliding_window_cache"] or coded != (at["v_quant_type"] != "NONE") or coded and (
+            None in scales or at["kv_cache_bit_width"] != 8 or lo.dtype(vq) != F):
+        return No("a windowed cache, or one quantized otherwise than to 8 bits from float32")
+    heads, shared, flat = at["num_heads"], at["kv_num_heads"], lo.tensor(vq)
+    if flat.rank != 3 or min(heads, shared) < 1 or heads % shared:
+        return No("its heads do not divide")
+    if vk is not None and vv is not None:
+        parts = [by_head(lo.tensor(v), n) for v, n in ((vq, heads), (vk, shared), (vv, shared))]
+    else:
+        size = flat.shape[2] // (heads + 2 * shared)
+        starts = [0, heads * size, (heads + shared) * size]
+        parts = [by_head(flat.slice(2, s, n * size), n)
+                 for s, n in zip(starts, (heads, shared, shared), strict=True)]
+        if size * (heads + 2 * shared) != flat.shape[2]:
+            return No("its heads do not divide")
+    if any(isinstance(p, No) for p in parts):
+        return No("its heads do not divide")
+    q, k, v = (p for p in parts if isinstance(p, Tensor))
+    batch, _, length, size = q.shape
+    if 0 in q.shape:
+        return No("an empty dimension")
+    total, ends = known.reshape(-1).tolist()[0], lo.contiguous(lo.tensor(v_ends))
+    old = [lo.new((batch, shared, 0, t.shape[3]), "int8" if coded else t.dtype) for t in (k, v)]
+    if v_past_k is not None and v_past_v is not None:
+        old = [lo.tensor(v_past_k), lo.tensor(v_past_v)]
+    window, causal = at["local_window_size"], at["causal"]
+    first = length == total
+    a = Heads(q, k, v, at.get("scale") or 1 / math.sqrt(size or 1), past=None if coded else (old[0], old[1]),
+              window=(0, window - 1 if window >= 0 else UNLIMITED, 0 if causal else UNLIMITED),
+              ends=None if first and causal else ends, ends_add=1, trailing=not first,
+              cap=max(0.0, at.get("softcap") or 0.0))
+    refused = refusal(lo, a)
+    if refused is not None:
+        return refused
+    by = [_scale_of(lo, v, t) for v, t in zip(scales, (k, v), strict=True)]
+    if coded and (None in by or any(
+            o.dtype != "int8" or (*o.shape[:2], o.shape[3]) != (*t.shape[:2], t.shape[3])
+            for o, t in zip(old, (k, v), strict=True))):
+        return No("a quantized cache that does not fit its keys or scales")
+    if math.prod(ends.shape) != batch or total < length:
+        return No("its lengths do not fit")
+    if v_bias is not None:
+        t = lo.tensor(v_bias)
+        if t.rank != 4 or t.shape[3] < total or t.shape[2] not in (1, length):
+            return No("a bias of another form")
+        a.mask = plain_mask(lo, t.slice(3, 0, total))
+    if v_sink is not None:
+        a.sink = lo.contiguous(float_mask(lo, lo.tensor(v_sink)))
+    elif (at.get("smooth_softmax") or 0) > 0:
+        a.sink = of_constant(np.zeros(heads, np.float32))
+    before = (None, 0) if first else (ends, 1 - length)
+    if at.get("do_rotary"):
+        found = _rotated(lo, q, k, v_cos, v_sin, before, bool(at.get("rotary_interleaved")))
+        if isinstance(found, No):
+            return found
+        q, k = found
+    outputs = [*node.outputs, None, None, None]
+    capacity = max(total, old[0].shape[2])
+    made = [result(lo, value, (batch, shared, capacity, t.shape[3]), o.dtype)
+            for value, t, o in zip(outputs[1:3], (k, v), old, strict=True)]
+    for o, t, into, scale in zip(old, (k, v), made, by, strict=True):
+        new = t if scale is None else _codes(lo, t, scale)
+        appended(lo, close(lo, o), close(lo, new), into, before[1], before[0], capacity > o.shape[2])
+    seen = [t.slice(2, 0, total) for t in made]
+    a.k, a.v = (t if scale is None else _numbers(lo, t, scale) for t, scale in zip(seen, by, strict=True))
+    a.q, a.past = q, None
+    y = result(lo, outputs[0], (batch, length, heads * v.shape[3]), q.dtype)
+    attended(lo, a, y.view((batch, heads, length, v.shape[3]), (y.strides[0], v.shape[3], heads * v.shape[3],
+                                                                1)), None)
+    return (y, *made)
+
+
+def _scale_of(lo: Lowering, value: Value | None, rows: Tensor) -> Tensor | None:
+    """The scale of a cache's codes, for all or by head and feature, that broadcasts to its rows."""
+    if value is None or lo.dtype(value) != F:
+        return None
+    t, (_, heads, _, size) = lo.contiguous(lo.tensor(value)), rows.shape
+    if t.size == 1:
+        return t.view((1, 1, 1, 1), (0, 0, 0, 0))
+    return t.view((1, heads, 1, size), (0, size, 0, 1)) if t.size == heads * size else None
+
+
+def _codes(lo: Lowering, rows: Tensor, scale: Tensor) -> Tensor:
+    """Rows as int8, rounded half to even."""
+    whole = Expr("rint", (Expr("div", (Expr.leaf(0, F), Expr.leaf(1, F)), F),), F)
+    held = Expr("minimum", (Expr("maximum", (whole, Expr.const(-128.0, F)), F), Expr.const(127.0, F)), F)
+    made = lo.new(rows.shape, "int8")
+    lo.store(made, held.cast("int8"), [rows, scale])
+    return made
+
+
+def _numbers(lo: Lowering, codes: Tensor, scale: Tensor) -> Tensor:
+    """What codes stand for."""
+    return computed(lo, codes.shape, Expr("mul", (Expr.leaf(0, "int8").cast(F), Expr.leaf(1, F)), F),
+                    [codes, scale])
 
 
 @lowers(MS + "DecoderMaskedMultiHeadAttention", types=FLOATS, sets=BOTH)
@@ -173,11 +286,10 @@ def attend_blocks(lo: Lowering, node: Node) -> Any:
         return mask
     before = (None, 0) if first else (ends, -length)
     if at.get("do_rotary"):
-        if v_cos is None or v_sin is None or lo.dtype(v_cos) != q.dtype or 2 * lo.shape(v_cos)[1] > size:
-            return No("its rotary caches do not fit")
-        caches = lo.contiguous(lo.tensor(v_cos)), lo.contiguous(lo.tensor(v_sin))
-        q, k = (turned(lo, close(lo, t), caches, before[0], (1, 0, 1), before[1],
-                       bool(at.get("rotary_interleaved"))) for t in (q, k))
+        found = _rotated(lo, q, k, v_cos, v_sin, before, bool(at.get("rotary_interleaved")))
+        if isinstance(found, No):
+            return found
+        q, k = found
     made = [result(lo, value, t.shape, t.dtype) for value, t in zip(
         [*node.outputs, None, None][1:3], past, strict=True)]
     for old, new, into in zip(past, (k, v), made, strict=True):
@@ -189,6 +301,16 @@ def attend_blocks(lo: Lowering, node: Node) -> Any:
     y = result(lo, node.outputs[0], (batch, length, heads * v.shape[3]), q.dtype)
     attended(lo, a, _flat_view(y, heads), None)
     return (y, *made)
+
+
+def _rotated(lo: Lowering, q: Tensor, k: Tensor, v_cos: Value | None, v_sin: Value | None,
+             before: tuple[Tensor | None, int], interleaved: bool) -> tuple[Tensor, Tensor] | No:
+    """Queries and keys turned by their positions, which begin at `before`: per batch entry, and for all."""
+    if v_cos is None or v_sin is None or lo.dtype(v_cos) != q.dtype or 2 * lo.shape(v_cos)[1] > q.shape[3]:
+        return No("its rotary caches do not fit")
+    caches = lo.contiguous(lo.tensor(v_cos)), lo.contiguous(lo.tensor(v_sin))
+    q, k = (turned(lo, close(lo, t), caches, before[0], (1, 0, 1), before[1], interleaved) for t in (q, k))
+    return q, k
 
 
 def _seen_blocks(lo: Lowering, seen: np.ndarray, block: int, batch: int, heads: int, length: int,

@@ -126,7 +126,8 @@ class EncoderDecoder:
     def __init__(self, encoder: Body | None, decoder: Body, source: np.ndarray, mask: np.ndarray | None,
                  prompt: np.ndarray, pad: int) -> None:
         if encoder is None:
-            raise InvalidArgument("an encoder-decoder model needs the subgraph encoder")
+            raise InvalidArgument("an encoder-decoder model needs the subgraph encoder",
+                                  cure="give the attribute encoder, or model_type 0 for a decoder alone")
         self.encoder, self.decoder, self.prompt, self.account = encoder, decoder, prompt, Account()
         self.given: dict[str, np.ndarray] = {"encoder_input_ids": source, "decoder_input_ids": prompt}
         if source.ndim == 2:

@@ -51,7 +51,8 @@ def _count(value: Any, least: int, most: int, name: str) -> int:
 def _length(max_length: Any, start: int) -> int:
     length = _count(max_length, 1, min(_LONGEST, current().max_loop_trips), "max_length")
     if length <= start:
-        raise InvalidArgument(f"max_length ({length}) shall be greater than input sequence length ({start})")
+        raise InvalidArgument(f"max_length ({length}) shall be greater than input sequence length ({start})",
+                              cure="ask for a larger max_length: it counts the prompt's tokens too")
     return length
 
 

@@ -1,7 +1,7 @@
 """3x3 convolutions by Winograd's transform: the products are oneDNN's, the transforms generated code.
 
 A node whose weights are constant becomes three steps, take (input to V), one product V @ U for each position
-of a tile, and give (M to output), with the nodes behind it in the last. See `codegen.kernels.winograd`.
+of a tile, and give (M to output), with the nodes behind it in the last. See `codegen.kernels.conv.winograd`.
 """
 
 from __future__ import annotations

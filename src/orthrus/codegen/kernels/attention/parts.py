@@ -7,11 +7,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from ..write import vmath
-from ..write.body import Body
-from ..write.convert import convert
-from ..write.emit import I32, I64, V, vec
-from ..write.expr import LLVM
+from ....records import dataclass
+from ...write import vmath
+from ...write.body import Body
+from ...write.convert import convert
+from ...write.emit import F32, I1, I32, I64, V, vec
+from ...write.expr import LLVM
 
 Empty = Literal["zero", "nan", "guarded"]
 """What a row becomes that sees no key, all of its scores being -inf: `zero` or `nan`; `guarded`: zero, as
@@ -20,6 +21,30 @@ every row does with a weight that is NaN."""
 _POWERS = (1.535336188319500e-4, 1.339887440266574e-3, 9.618437357674640e-3, 5.550332471162809e-2,
            2.402264791363012e-1, 6.931472028550421e-1, 1.0)
 """2^r for |r| <= 1/2, highest power first."""
+
+
+@dataclass(frozen=True)
+class AttentionForm:
+    """What of an attention a kernel is written for.
+
+    `mask_step`: the mask's stride along keys, 0 or 1, None without one. `bounded`: not every query sees all
+    keys. `ends_type`: the type of `ends`, empty where all batch entries have all keys. `trailing`: queries
+    are the last of their entry. `capped`: scores are bounded softly. `sunk`: there is a `sink`. `kept`: there
+    is a `keep`. `rounded`: scores are rounded to `dtype`.
+    """
+
+    dtype: str
+    size: int
+    value_size: int
+    mask_step: int | None = None
+    bounded: bool = False
+    ends_type: str = ""
+    trailing: bool = False
+    capped: bool = False
+    sunk: bool = False
+    kept: bool = False
+    empty: Empty = "zero"
+    rounded: bool = False
 
 
 class View:
@@ -100,23 +125,34 @@ def up(x: V, to: int) -> V:
 
 def wide_load(f: Body, dtype: str, base: V, at: int | V, mask: V | None = None) -> V:
     """A vector of stored numbers as float32; 0 outside `mask`."""
-    ty = vec(LLVM[dtype], f.machine.lanes())
-    x = f.load(ty, base, at) if mask is None else f.load_masked(ty, base, at, mask)
+    x = f.load_masked(vec(LLVM[dtype], f.machine.lanes()), base, at, mask)
     return convert(f, x, dtype, "float32")
 
 
 def narrow_store(f: Body, x: V, dtype: str, base: V, at: int | V, mask: V | None) -> None:
     x = convert(f, x, "float32", dtype)
-    if mask is None:
-        f.store(x, base, at)
-    else:
-        f.store_masked(x, base, at, mask)
+    f.store_masked(x, base, at, mask)
 
 
 def as_stored(f: Body, x: V, dtype: str) -> V:
     """Scores as the type has them: what a mask adds is all that is left of one that it shuts out, so that a
     row of such is even."""
     return x if dtype == "float32" else convert(f, convert(f, x, "float32", dtype), dtype, "float32")
+
+
+def masked_scores(f: Body, form: AttentionForm, x: V, inside: V, keeping: tuple[V, V], bias: tuple[V, V],
+                  place: Callable[[V, bool], int | V]) -> V:
+    """Scores `x` of a vector of keys, with what `keeping` and `bias` say of them, each an address and the
+    stride from row to row; `place` says where the row's number is there, or, if True, those of these keys."""
+    zero, unseen = f.zero(x.ty), f.const(x.ty, -math.inf)
+    if form.kept:
+        counts = f.load_masked(vec(I1, x.lanes), keeping[0], place(keeping[1], True), inside)
+        x = f.select(counts, x, unseen if form.mask_step is None else zero)
+    if form.mask_step == 0:
+        x = x + f.splat(f.load(F32, bias[0], place(bias[1], False)), x.lanes)
+    elif form.mask_step == 1:
+        x = x + f.load_masked(x.ty, bias[0], place(bias[1], True), inside, -math.inf)
+    return as_stored(f, x, form.dtype) if form.rounded else x
 
 
 def columns_of(f: Body, size: int) -> list[tuple[int, V | None]]:

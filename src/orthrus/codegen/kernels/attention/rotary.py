@@ -6,11 +6,11 @@ sines, one row per position. Out: the same shape by other strides, which may be 
 
 from __future__ import annotations
 
-from ..write.body import Body
-from ..write.emit import I64, V, vec
-from ..write.expr import LLVM
-from ..write.template import template
-from .attention_parts import View, columns_of, narrow_store, wide_load
+from ...write.body import Body
+from ...write.emit import I64, V, vec
+from ...write.expr import LLVM
+from ...write.template import template
+from .parts import View, columns_of, narrow_store, wide_load
 
 
 @template("x:ptr cos:ptr sin:ptr positions:ptr status:ptr out:ptr c_b:i64 c_s:i64 p_b:i64 p_s:i64 p_run:i64"
