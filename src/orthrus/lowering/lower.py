@@ -26,7 +26,7 @@ from ..ops.tensor.movement import VIEWS
 from .contents import undecided
 from .interpret import by_definition
 from .numbers import with_numbers
-from .pending import Emit, Lazy, Out, Pending, Source
+from .pending import Emit, Lazy, Out, Pending, Source, place_of
 from .pieces import in_pieces
 from .rule_sets import BOTH, GPU_RULES, RULES, Rule, RuleSet, lowers, varied
 from .step import KernelStep
@@ -381,7 +381,7 @@ class Lowering:
 
         def joined(leaf: Expr) -> Expr:
             lazy = self._resolved(lazies[leaf.value])
-            return lazy.tree.substitute(lambda inner: Expr.leaf(_place(operands, lazy.operands[inner.value]),
+            return lazy.tree.substitute(lambda inner: Expr.leaf(place_of(operands, lazy.operands[inner.value]),
                                                                 inner.dtype))
         return Lazy(shape, tree.substitute(joined), operands)
 
@@ -589,15 +589,3 @@ def _read(node: Node) -> list[Value]:
 @functools.cache
 def _name(dtype: np.dtype[Any]) -> str:
     return dtype.name
-
-
-def _place(operands: list[Tensor | Source], operand: Tensor | Source) -> int:
-    """The index of `operand` in `operands`, put there where it is new."""
-    for i, known in enumerate(operands):
-        if known is operand or (isinstance(known, Tensor) and isinstance(operand, Tensor)
-                                and known.buffer is operand.buffer and known.offset == operand.offset
-                                and known.strides == operand.strides and known.shape == operand.shape
-                                and known.dtype == operand.dtype):
-            return i
-    operands.append(operand)
-    return len(operands) - 1

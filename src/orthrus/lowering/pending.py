@@ -67,3 +67,15 @@ class Lazy:
             if isinstance(o, Source):
                 return o
         return None
+
+
+def place_of(operands: list[Tensor | Source], operand: Tensor | Source) -> int:
+    """The index of `operand` in `operands`, put there where it is new."""
+    for i, known in enumerate(operands):
+        if known is operand or (isinstance(known, Tensor) and isinstance(operand, Tensor)
+                                and known.buffer is operand.buffer and known.offset == operand.offset
+                                and known.strides == operand.strides and known.shape == operand.shape
+                                and known.dtype == operand.dtype):
+            return i
+    operands.append(operand)
+    return len(operands) - 1
