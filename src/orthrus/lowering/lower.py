@@ -381,8 +381,8 @@ class Lowering:
 
         def joined(leaf: Expr) -> Expr:
             lazy = self._resolved(lazies[leaf.value])
-            return lazy.tree.substitute(lambda inner: Expr.leaf(place_of(operands, lazy.operands[inner.value]),
-                                                                inner.dtype))
+            return lazy.tree.substitute(lambda inner: Expr.leaf(
+                place_of(operands, lazy.operands[inner.value]), inner.dtype))
         return Lazy(shape, tree.substitute(joined), operands)
 
     def _leaf(self, value: Value) -> Lazy:
