@@ -37,9 +37,7 @@ class Reserve:
             return None
         begin = len(self._pages) - self._left
         self._left -= -(-size // LINE) * LINE
-        piece = np.frombuffer(self._pages, np.uint8, size, begin)
-        weakref.finalize(piece, _discard, self._pages, begin, begin + size).atexit = False
-        return piece
+        return discarded(self._pages, begin, size)
 
 
 def take(size: int) -> np.ndarray:
@@ -84,6 +82,15 @@ def _mapped(size: int) -> mmap.mmap | None:
             made.madvise(getattr(mmap, "MADV_HUGEPAGE", mmap.MADV_NORMAL))
         return made
     return None
+
+
+def discarded(pages: mmap.mmap, begin: int, size: int) -> np.ndarray:
+    """`size` bytes of a private mapping, whose pages go back to the system with the last reference to them:
+    what was written is lost, what lies in a file is there when it is looked at again."""
+    piece = np.frombuffer(pages, np.uint8, size, begin)
+    if hasattr(mmap, "MADV_DONTNEED"):
+        weakref.finalize(piece, _discard, pages, begin, begin + size).atexit = False
+    return piece
 
 
 def _discard(pages: mmap.mmap, begin: int, end: int) -> None:

@@ -12,9 +12,11 @@ import onnx
 import pytest
 from load_cases import model, node, tensor
 from onnx import TensorProto, helper, numpy_helper
+from skips import needs
 
 import orthrus as ort
 from orthrus import errors, knobs
+from orthrus.ir import LazyArray
 from orthrus.load import load, save
 
 DATA = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -97,6 +99,63 @@ def test_large_data_is_mapped_read_only(folder: pathlib.Path) -> None:
     array = load(path).initializers["w"].const
     np.testing.assert_array_equal(array, big)
     assert not array.flags.writeable and not array.flags.owndata
+
+
+WEIGHTS = np.random.default_rng(0).standard_normal((768, 768), np.float32)
+
+
+def heavy(kind: str) -> tuple[list[onnx.NodeProto], list[np.ndarray], list[int | str]]:
+    """Nodes from x to y by weights w0 and on that become something else, and the shape of x."""
+    quantized = np.random.default_rng(1).integers(0, 255, (768, 24, 16), np.uint8)
+    return {
+        "product": ([node("MatMul", ["x", "w0"], ["y"])], [WEIGHTS], ["n", 768]),
+        "half": ([node("MatMul", ["x", "w0"], ["y"])], [WEIGHTS.astype(np.float16)], ["n", 768]),
+        "transposed": ([node("Transpose", ["w0"], ["t"]), node("MatMul", ["x", "t"], ["y"])], [WEIGHTS],
+                       ["n", 768]),
+        "scaled": ([node("Conv", ["x", "w0"], ["c"]),
+                    node("BatchNormalization", ["c", "w1", "w1", "w1", "w1"], ["y"])],
+                   [WEIGHTS[:, :, None], np.ones(768, np.float32)], ["n", 768, 8]),
+        "cast": ([node("Cast", ["w0"], ["f"], to=TensorProto.FLOAT), node("MatMul", ["x", "f"], ["y"])],
+                 [WEIGHTS.astype(np.float16)], ["n", 768]),
+        "codes": ([node("DequantizeLinear", ["w0", "w1"], ["f"]), node("MatMul", ["x", "f"], ["y"])],
+                  [(WEIGHTS * 50).astype(np.int8), np.array(0.02, np.float32)], ["n", 768]),
+        "few bits": ([node("MatMulNBits", ["x", "w0", "w1"], ["y"], domain="com.microsoft", K=768, N=768,
+                           bits=4, block_size=32)],
+                     [quantized, np.full(768 * 24, 0.01, np.float32)], ["n", 768]),
+    }[kind]
+
+
+@needs("Linux")
+@pytest.mark.parametrize("offset", [0, 3, 64])
+@pytest.mark.parametrize("kind", ["product", "half", "transposed", "scaled", "cast", "codes", "few bits"])
+def test_packed_data_leaves_memory(kind: str, offset: int, tmp_path: pathlib.Path) -> None:
+    """Neither the file's pages nor a copy stay beside packed weights."""
+    nodes, arrays, shape = heavy(kind)
+    element = TensorProto.FLOAT16 if kind == "half" else TensorProto.FLOAT
+    proto = model(nodes, [tensor("x", shape, element)], [tensor("y", [None] * len(shape), element)],
+                  [numpy_helper.from_array(a, f"w{i}") for i, a in enumerate(arrays)],
+                  {"": 17, "com.microsoft": 1})
+    inside = proto.SerializeToString()
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.write(bytes(offset) + arrays[0].tobytes() + bytes(offset))
+    weight = proto.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "w.bin"), ("offset", str(offset))):
+        weight.external_data.add(key=key, value=value)
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    session = ort.InferenceSession(tmp_path / "m.onnx")
+    x = np.random.default_rng(2).standard_normal([3 if d == "n" else d for d in shape]).astype(
+        np.float16 if kind == "half" else np.float32)
+    for rows in (x, x[:1], x):
+        [y] = session.run(None, {"x": rows})
+    np.testing.assert_array_equal(y, ort.InferenceSession(inside).run(None, {"x": x})[0])
+    for value in session._sess._engine.graph.initializers.values():
+        assert value.const.nbytes < arrays[0].nbytes // 2 or type(value.const) is LazyArray
+    maps = pathlib.Path("/proc/self/smaps").read_text().split("w.bin\n")
+    assert len(maps) > 1, "it is mapped"
+    resident = sum(int(rows.split("Rss:")[1].split()[0]) << 10 for rows in maps[1:])
+    assert resident < arrays[0].nbytes // 4
 
 
 ATTACKS: dict[str, Callable[[pathlib.Path], TensorProto]] = {

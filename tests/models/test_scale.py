@@ -118,6 +118,36 @@ def test_work_is_linear_in_the_number_of_nodes(op: str) -> None:
     assert calls(4_000) < 4.4 * calls(1_000)
 
 
+@pytest.mark.parametrize("axis, nested", [(0, "first"), (0, "last"), (1, "first"), (1, "both")])
+def test_joining_takes_linear_work(axis: int, nested: str) -> None:
+    """Concats inside of Concats become one that was made once, with its inputs in their order."""
+    def made(length: int) -> tuple[int, Graph, np.ndarray]:
+        nodes, shape = [], [1, 4]
+        for i in range(length):
+            last = f"v{i - 1}" if i else "x"
+            inputs = {"first": [last, "w"], "last": ["w", last], "both": ["w", last, "x"]}[nested]
+            nodes.append(helper.make_node("Concat", inputs, [f"v{i}"], axis=axis))
+        shape[axis] = "n"
+        nodes.append(helper.make_node("Neg", [f"v{length - 1}"], ["y"]))
+        proto = model(nodes, [info("x", shape=shape)], [info("y", shape=[None, None])],
+                      {"w": np.arange(4, dtype=np.float32)[None]})
+        with counted() as count:
+            session = ort.InferenceSession(proto.SerializeToString(), options())
+        [y] = session.run(None, {"x": np.full((1, 4), 9, np.float32)})
+        return count.calls, engine_of(session).graph, y
+
+    made(10)
+    (few, graph, y), (many, *_) = made(100), made(400)
+    assert [node.op_type for node in graph.nodes].count("Concat") == 1
+    rows, expected = np.arange(4, dtype=np.float32)[None], np.full((1, 4), 9, np.float32)
+    start = expected
+    for _ in range(100):
+        expected = np.concatenate({"first": [expected, rows], "last": [rows, expected],
+                                   "both": [rows, expected, start]}[nested], axis)
+    np.testing.assert_array_equal(y, -expected)
+    assert many < 5 * few
+
+
 def test_fused_parts_take_linear_time() -> None:
     """A provider that takes every other node gets thousands of parts."""
     looked = 0

@@ -3,7 +3,8 @@
 
 Large data is mapped privately and read-only: as with any mapping, whoever truncates the file while a session
 lives makes the operating system end the process. Where that has to be ruled out, data is read into memory
-instead (`mapped`, ORTHRUS_MAP).
+instead (`mapped`, ORTHRUS_MAP). Pages of the mapping are in the process's memory while somebody holds what he
+looked at.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from .. import knobs
 from ..errors import Fail
 from ..ir import ElementType
 from ..limits import DEFAULT
-from ..memory import passing
+from ..memory import discarded, passing
 from ..modelfile import read_into
 from .folder import Folder
-from .source import open_source
+from .source import Payload, open_source
 from .tensors import element_type, packed_bytes, to_array
 
 _KEYS = frozenset({"location", "offset", "length", "checksum", "basepath"})
 _MAP_ABOVE = 1 << 16
+_ALIGNED = 16
 _INT64_MAX = (1 << 63) - 1
 
 
@@ -99,7 +101,7 @@ class ExternalData:
             if not self.mapped:
                 data = _Unmapped(handle, size)
             elif size > _MAP_ABOVE:
-                data = memoryview(_mapped(handle, size))
+                data = _Mapped(handle, size)
             else:
                 with os.fdopen(os.dup(handle), "rb") as file:
                     data = memoryview(file.read(_MAP_ABOVE + 1))
@@ -149,7 +151,27 @@ class _Unmapped:
         return out
 
 
-def _mapped(handle: int, size: int) -> mmap.mmap:
-    if hasattr(mmap, "MAP_PRIVATE"):
-        return mmap.mmap(handle, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
-    return mmap.mmap(handle, size, access=mmap.ACCESS_READ)
+class _Mapped:
+    """A file whose pieces are payloads, looked at where they lie."""
+
+    def __init__(self, handle: int, size: int) -> None:
+        if hasattr(mmap, "MAP_PRIVATE"):
+            self.pages = mmap.mmap(handle, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+        else:
+            self.pages = mmap.mmap(handle, size, access=mmap.ACCESS_READ)
+
+    def __len__(self) -> int:
+        return len(self.pages)
+
+    def __getitem__(self, piece: slice) -> Payload:
+        return Payload(self, piece.start, piece.stop)
+
+    def read(self, start: int, end: int) -> np.ndarray:
+        """The bytes from `start` to `end`, of the mapping where elements of every type may begin at `start`,
+        otherwise in memory of their own."""
+        piece = discarded(self.pages, start, end - start)
+        if not start % _ALIGNED:
+            return piece
+        out = passing(end - start)
+        out[:] = piece
+        return out

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -141,11 +141,17 @@ class _Bytes:
         return out
 
 
+class Stored(Protocol):
+    """Bytes that are fetched when somebody looks at them."""
+
+    def read(self, start: int, end: int) -> np.ndarray: ...
+
+
 @dataclass(frozen=True)
 class Payload:
-    """The bytes of one tensor, where the model has them."""
+    """The bytes of one tensor, where they are stored."""
 
-    data: _Bytes | ModelFile
+    data: Stored
     start: int
     end: int
 
@@ -153,7 +159,7 @@ class Payload:
         return self.end - self.start
 
     def read(self, start: int, end: int) -> np.ndarray:
-        """Some of the bytes, in memory of their own."""
+        """Some of the bytes, aligned for elements of every type."""
         return self.data.read(self.start + start, self.start + end)
 
 

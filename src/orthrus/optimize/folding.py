@@ -34,6 +34,8 @@ _HEAVY = frozenset({
 _HEAVY_ELEMENTS = 1 << 18
 _KEPT = frozenset({"DequantizeLinear"})
 _VIEWS = VIEWS | {"Transpose"}
+_QUICK = _VIEWS | {"Cast", "CastLike"}
+"""What is computed anew for each look at it, as operators that broadcast are, where its input is stored."""
 
 
 def fold_constants(work: Work) -> int:
@@ -122,7 +124,7 @@ def _results(work: Work, node: Node) -> list[np.ndarray] | None:
                 return None
         except TypeError:
             return None
-        if array.nbytes >= KEPT_BYTES and (node.op_type in _VIEWS or node.op.broadcasts):
+        if array.nbytes >= KEPT_BYTES and (node.op_type in _QUICK or node.op.broadcasts):
             again = partial(_computed, run, len(arrays), inputs)
             array = LazyArray.computed(again, array, *(a for a in inputs if a is not None))
         arrays.append(array)

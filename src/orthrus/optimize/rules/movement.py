@@ -124,16 +124,25 @@ def merge_batched_transpose(op, x, root):
 
 @rule(lambda op: op.Concat(...))
 def merge_concats(op, root):
-    """A Concat inside a Concat on the same axis."""
+    """Concats inside a Concat on the same axis, at any depth: the outermost takes all of them at once."""
     n = rank(root.output)
     axis = positive([int(root.attribute("axis"))], n)
-    flat = []
-    for value in root.inputs:
+
+    def inside(value):
         inner = op.maker(value, "Concat")
-        if inner is not None and axis is not None and positive([int(inner.attribute("axis"))], n) == axis:
-            flat += inner.inputs
-        else:
+        return inner if inner is not None and positive([int(inner.attribute("axis"))], n) == axis else None
+
+    reader = next((op.maker(user.output, "Concat", alone=False) for user in root.output.uses), None)
+    if axis is None or (reader is not None and inside(root.output) is not None
+                        and positive([int(reader.attribute("axis"))], rank(reader.output)) == axis):
+        return None
+    flat, waiting = [], root.inputs[::-1]
+    while waiting:
+        inner = inside(value := waiting.pop())
+        if inner is None:
             flat.append(value)
+        else:
+            waiting += inner.inputs[::-1]
     return op.again(root, *flat) if len(flat) > len(root.inputs) else None
 
 
