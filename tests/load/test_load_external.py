@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import pathlib
+import tracemalloc
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -156,6 +158,39 @@ def test_packed_data_leaves_memory(kind: str, offset: int, tmp_path: pathlib.Pat
     assert len(maps) > 1, "it is mapped"
     resident = sum(int(rows.split("Rss:")[1].split()[0]) << 10 for rows in maps[1:])
     assert resident < arrays[0].nbytes // 4
+
+
+@pytest.mark.parametrize("kind", ["float32", "bool", "int64", "float16", "bfloat16", "float8_e4m3fn", "int4",
+                                  "uint4"])
+@pytest.mark.parametrize("offset", [0, 1, 6])
+def test_files_in_memory_may_hold_every_type(kind: str, offset: int) -> None:
+    dtype = np.dtype(kind) if kind in ("float32", "bool", "int64", "float16") else np.dtype(
+        getattr(ml_dtypes, kind))
+    given = np.arange(15).reshape(3, 5).astype(np.int8).astype(dtype)
+    weight = helper.make_tensor("w", helper.np_dtype_to_tensor_dtype(dtype), [3, 5],
+                                numpy_helper.from_array(given).raw_data, raw=True)
+    content = bytes(offset) + weight.raw_data
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "w.bin"), ("offset", str(offset))):
+        weight.external_data.add(key=key, value=value)
+    proto = model([node("Cast", ["w"], ["f"], to=TensorProto.FLOAT), node("Add", ["a", "f"], ["c"])],
+                  [tensor("a", ())], initializers=[weight], opsets={"": 21}, ir=10)
+    options = ort.SessionOptions()
+    options.add_external_initializers_from_files_in_memory(["w.bin"], [content], [len(content)])
+    [c] = ort.InferenceSession(proto.SerializeToString(), options).run(None, {"a": np.float32(1)})
+    np.testing.assert_array_equal(c, given.astype(np.float32) + 1)
+
+
+def test_a_file_in_memory_is_not_copied() -> None:
+    content, options = bytes(1 << 22), ort.SessionOptions()
+    tracemalloc.start()
+    try:
+        options.add_external_initializers_from_files_in_memory(["w.bin"], [content], [len(content)])
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < len(content) // 2
 
 
 ATTACKS: dict[str, Callable[[pathlib.Path], TensorProto]] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import orthrus as ort
 from fuzz.graphs import build, findings
+from orthrus.load import load, save, write
 
 LEVELS = sorted(ort.GraphOptimizationLevel.__members__)
 NODE, VALUE = helper.make_node, helper.make_tensor_value_info
@@ -148,3 +151,54 @@ def test_onnxruntime_runs_what_is_saved(seed: int, tmp_path: Path) -> None:
     peer = pytest.importorskip("onnxruntime")
     model, feeds = build(7_340_000 + seed)
     assert findings(model, feeds, peer, str(tmp_path)) == []
+
+
+def test_saving_holds_one_weight_at_a_time(tmp_path: Path) -> None:
+    """Weights that stay in their file are written to another without being in memory together."""
+    count, side = 16, 512
+    weights = {f"w{i}": np.full((side, side), i, np.float32) for i in range(count)}
+    nodes = [NODE("MatMul", ["x" if not i else f"t{i}", f"w{i}"], [f"t{i + 1}" if i + 1 < count else "y"])
+             for i in range(count)]
+    onnx.save(made(nodes, weights, [1, side]), tmp_path / "m.onnx", save_as_external_data=True, location="w")
+    graph = load(str(tmp_path / "m.onnx"))
+    save(graph, tmp_path / "first.onnx", external_file="v")
+    tracemalloc.start()
+    try:
+        save(graph, tmp_path / "s.onnx", external_file="s")
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * side * side * 4
+    for name, value in load(str(tmp_path / "s.onnx")).initializers.items():
+        np.testing.assert_array_equal(value.const, weights[name])
+
+
+@pytest.mark.parametrize("what", ["nodes", "values"])
+def test_equal_names_take_linear_work(what: str) -> None:
+    def lines(count: int) -> int:
+        total = 0
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            nonlocal total
+            total += event == "line"
+            return trace if frame.f_code.co_filename == write.__file__ else None
+
+        nodes = [NODE("Relu", [f"v{i}" if i else "x"], [f"v{i + 1}" if i + 1 < count else "y"], name="same")
+                 for i in range(count)]
+        graph = load(made(nodes, {}, [2]))
+        if what == "values":
+            for node in graph.nodes[:-1]:
+                node.output.name = "same"
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            proto = write.to_model_proto(graph)
+        finally:
+            sys.settrace(before)
+        onnx.checker.check_model(proto)
+        assert len({node.name for node in proto.graph.node}) == count
+        assert [node.name for node in proto.graph.node][:3] == ["same", "same__1", "same__2"]
+        return total
+
+    lines(10)
+    assert lines(400) < 5 * lines(100)

@@ -181,7 +181,8 @@ class SessionOptions(_Options):
                                    f"already been added: {name}")
             if not 0 <= length <= len(content):
                 raise RuntimeError(f"the buffer of {name!r} holds {len(content)} bytes, not {length}")
-            self._files[name] = bytes(content[:length])
+            whole = isinstance(buffer, bytes) and length == len(buffer)
+            self._files[name] = buffer if whole else bytes(content[:length])
 
     def add_provider(self, name: str, options: Mapping[str, str]) -> None:
         """Add a provider, after those added before.

@@ -7,6 +7,7 @@ Takes what a session takes (path, bytes, ModelProto); reads no external file.
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import Any
 
@@ -83,6 +84,7 @@ def external_arrays(source: Any, by_name: dict[str, np.ndarray], files: dict[str
     file.
     """
     from ..ir import ElementType
+    from ..load.tensors import from_bytes, packed_bytes
 
     graph = proto(source).graph
     known = {t.name: t for t in graph.initializer}
@@ -98,14 +100,14 @@ def external_arrays(source: Any, by_name: dict[str, np.ndarray], files: dict[str
         if entry.data_location != 1 or data is None or name in found:
             continue
         try:
-            dtype, shape = ElementType(entry.data_type).numpy, tuple(entry.dims)
-            offset, bits = int(where.get("offset", 0)), ElementType(entry.data_type).bits
+            element, shape = ElementType(entry.data_type), tuple(entry.dims)
+            offset = int(where.get("offset", 0))
         except ValueError as error:
             raise InvalidArgument(f"initializer {name}: {error}") from error
-        count = int(np.prod(shape, dtype=object))
-        size = (count * bits + 7) // 8
-        if bits % 8 or dtype.hasobject or count < 0 or offset < 0 or offset + size > len(data):
+        count = math.prod(shape)
+        size = packed_bytes(count, element)
+        if element.numpy.hasobject or count < 0 or offset < 0 or offset + size > len(data):
             raise InvalidArgument(f"initializer {name} does not lie in the file given in memory",
                                   found=f"{size} bytes at {offset}", expected=f"within {len(data)} bytes")
-        found[name] = np.frombuffer(data, dtype, count, offset).reshape(shape)
+        found[name] = from_bytes(memoryview(data)[offset:offset + size], element, shape)
     return found

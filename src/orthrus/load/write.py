@@ -7,6 +7,8 @@ the folder.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,10 @@ from ..ops import find
 from ..ops.infer import attribute_proto, type_proto
 from ..ops.schema import Schema, lookup, newest_opset
 from .parts import WRITERS
-from .tensors import pack
+from .tensors import pack, packed_bytes
+
+Pieces = list[tuple[int, Callable[[], bytes]]]
+"""What a data file holds: offsets, and what makes the bytes that begin there."""
 
 _ALIGNMENT = 64
 _ASIDE = "orthrus.aside"
@@ -36,7 +41,7 @@ def save(graph: Graph, path: str | os.PathLike[str] | None = None, *, external_f
     that file in the folder of `path`, if there are any. Raises InvalidArgument for a name that is no bare
     file name and for a path that no file can be put at, Fail if the model is over 2 GB without it.
     """
-    data: list[tuple[int, bytes]] | None = None
+    data: Pieces | None = None
     if external_file is not None:
         if path is None:
             raise InvalidArgument("external data needs a path for the model beside it",
@@ -59,7 +64,7 @@ def save(graph: Graph, path: str | os.PathLike[str] | None = None, *, external_f
 
 
 def put(path: str | os.PathLike[str], raw: bytes,
-        beside: tuple[str, list[tuple[int, bytes]]] | None = None) -> None:
+        beside: tuple[str, Pieces] | None = None) -> None:
     """Write a model and, `beside` it, the pieces of its data file by offset, where there are any. Raises
     InvalidArgument for a path that no file can be put at."""
     folder = os.path.dirname(os.path.abspath(path))
@@ -69,14 +74,14 @@ def put(path: str | os.PathLike[str], raw: bytes,
                               cure="give the path of a file in a folder that is there")
     if beside is not None and beside[1]:
         _write(os.path.join(folder, beside[0]), beside[1])
-    _write(os.fspath(path), [(0, raw)])
+    _write(os.fspath(path), [(0, lambda: raw)])
 
 
 def _bare(name: str) -> bool:
     return bool(name) and name not in (".", "..") and not set(name) & set("/\\:\0")
 
 
-def _write(path: str, pieces: list[tuple[int, bytes]]) -> None:
+def _write(path: str, pieces: Pieces) -> None:
     """Write a new file and put it in the place of the old one, so that a link or a file in use is not
     written through."""
     import tempfile
@@ -86,7 +91,7 @@ def _write(path: str, pieces: list[tuple[int, bytes]]) -> None:
         with os.fdopen(handle, "wb") as file:
             for offset, piece in pieces:
                 file.seek(offset)
-                file.write(piece)
+                file.write(piece())
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)
@@ -97,19 +102,20 @@ def _write(path: str, pieces: list[tuple[int, bytes]]) -> None:
 
 
 class External:
-    """Collects the tensors that go to the data file."""
+    """Collects the tensors that go to the data file; what they take there is made when it is written."""
 
-    def __init__(self, name: str | None, threshold: int, pieces: list[tuple[int, bytes]]) -> None:
+    def __init__(self, name: str | None, threshold: int, pieces: Pieces) -> None:
         self.name, self.threshold, self.pieces, self.end = name, threshold, pieces, 0
 
-    def take(self, tensor: Any, raw: bytes) -> bool:
-        if len(raw) < self.threshold:
+    def take(self, tensor: Any, size: int, make: Callable[[], bytes]) -> bool:
+        """Whether `tensor`, of `size` bytes that `make` gives, is in the data file from now on."""
+        if size < self.threshold:
             return False
         offset = -(-self.end // _ALIGNMENT) * _ALIGNMENT
-        self.pieces.append((offset, raw))
-        self.end = offset + len(raw)
+        self.pieces.append((offset, make))
+        self.end = offset + size
         tensor.data_location = 1
-        for key, value in (("location", self.name), ("offset", str(offset)), ("length", str(len(raw)))):
+        for key, value in (("location", self.name), ("offset", str(offset)), ("length", str(size))):
             tensor.external_data.add(key=key, value=value)
         return True
 
@@ -216,14 +222,24 @@ def _is_later(node: Node, opset: int) -> bool:
     return isinstance(later, Schema) and later.standard
 
 
+def _free(name: str, taken: dict[str, int]) -> str:
+    """`name`, with the next number where it is empty or `taken`, which then has what is given. How many of
+    each name there are is the dictionary's value."""
+    found = name
+    while not found or found in taken:
+        taken[name] = count = taken.get(name, 0) + 1
+        found = f"{name}__{count}"
+    taken.setdefault(found, 0)
+    return found
+
+
 class _Writer:
     """Writes graphs; values, and nodes, of equal names get names of their own."""
 
     def __init__(self, external: External | None, opsets: dict[str, int], released: bool = True) -> None:
         self.external, self.opsets, self.released = external, opsets, released
         self.names: dict[Value, str] = {}
-        self.taken: dict[str, Value] = {}
-        self.labels: set[str] = set()
+        self.taken, self.labels = dict[str, int](), dict[str, int]()
         self.functions: dict[tuple[Any, ...], Any] = {}
 
     def name(self, value: Value | None) -> str:
@@ -231,24 +247,13 @@ class _Writer:
             return ""
         found = self.names.get(value)
         if found is None:
-            found, n = value.name, 0
-            while found in self.taken or not found:
-                n += 1
-                found = f"{value.name}__{n}"
-            self.names[value] = found
-            self.taken[found] = value
+            found = self.names[value] = _free(value.name, self.taken)
         return found
 
     def label(self, node: Node) -> str:
         """The node's name, with a number where another has it already; branches that became part of the graph
         brought theirs."""
-        found, n = node.name, 0
-        while found in self.labels:
-            n += 1
-            found = f"{node.name}__{n}"
-        if found:
-            self.labels.add(found)
-        return found
+        return _free(node.name, self.labels) if node.name else ""
 
     def graph(self, graph: Graph, proto: Any) -> None:
         """Fill `proto` with `graph`; inputs and outputs keep their names before all other values."""
@@ -369,7 +374,8 @@ class _Writer:
 
     def tensor(self, array: Any, proto: Any, name: str) -> None:
         """Fill a TensorProto, or the data file."""
-        array = np.asarray(array)
+        if not isinstance(array, np.ndarray):
+            array = np.asarray(array)
         element = element_of(array.dtype)
         proto.data_type = int(element)
         if name:
@@ -379,9 +385,9 @@ class _Writer:
             proto.string_data.extend(v if isinstance(v, bytes) else str(v).encode("utf-8", "surrogateescape")
                                      for v in array.ravel())
             return
-        raw = pack(array, element)
-        if self.external is None or not name or not self.external.take(proto, raw):
-            proto.raw_data = raw
+        size, make = packed_bytes(array.size, element), partial(pack, array, element)
+        if self.external is None or not name or not self.external.take(proto, size, make):
+            proto.raw_data = make()
 
     def sparse(self, value: SparseArray, proto: Any) -> None:
         self.tensor(value.values, proto.values, "")

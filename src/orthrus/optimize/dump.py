@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,10 @@ class _Weights(External):
         self.places: dict[bytes, int] = {}
         path.write_bytes(b"")
 
-    def take(self, tensor: Any, raw: bytes) -> bool:
-        if len(raw) < self.threshold:
+    def take(self, tensor: Any, size: int, make: Callable[[], bytes]) -> bool:
+        if size < self.threshold:
             return False
+        raw = make()
         key = hashlib.sha256(raw).digest()
         offset = self.places.get(key)
         if offset is None:
@@ -40,9 +42,9 @@ class _Weights(External):
             with self.path.open("r+b") as file:
                 file.seek(offset)
                 file.write(raw)
-            self.end = offset + len(raw)
+            self.end = offset + size
         tensor.data_location = 1
-        for name, value in (("location", self.name), ("offset", offset), ("length", len(raw))):
+        for name, value in (("location", self.name), ("offset", offset), ("length", size)):
             tensor.external_data.add(key=name, value=str(value))
         return True
 

@@ -7,6 +7,7 @@ i0, i1 …, outputs o0, o1 …, in the part's order."""
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,10 +42,10 @@ class _Aside(External):
         super().__init__(WEIGHTS, _ASIDE, [])
         self.file, self.seen = file, hashlib.blake2b(digest_size=20)
 
-    def take(self, tensor: Any, raw: bytes) -> bool:
-        if not super().take(tensor, raw):
+    def take(self, tensor: Any, size: int, make: Callable[[], bytes]) -> bool:
+        if not super().take(tensor, size, make):
             return False
-        ((offset, _),) = self.pieces
+        ((offset, _),), raw = self.pieces, make()
         self.pieces.clear()
         self.file.seek(offset)
         self.file.write(raw)
