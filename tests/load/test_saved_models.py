@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from counting import lines_in
 from onnx import TensorProto, helper, numpy_helper
 
 import orthrus as ort
@@ -176,29 +176,18 @@ def test_saving_holds_one_weight_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["nodes", "values"])
 def test_equal_names_take_linear_work(what: str) -> None:
     def lines(count: int) -> int:
-        total = 0
-
-        def trace(frame: Any, event: str, _: Any) -> Any:
-            nonlocal total
-            total += event == "line"
-            return trace if frame.f_code.co_filename == write.__file__ else None
-
         nodes = [NODE("Relu", [f"v{i}" if i else "x"], [f"v{i + 1}" if i + 1 < count else "y"], name="same")
                  for i in range(count)]
         graph = load(made(nodes, {}, [2]))
         if what == "values":
             for node in graph.nodes[:-1]:
                 node.output.name = "same"
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
+        with lines_in(write.__file__) as gone_through:
             proto = write.to_model_proto(graph)
-        finally:
-            sys.settrace(before)
         onnx.checker.check_model(proto)
         assert len({node.name for node in proto.graph.node}) == count
         assert [node.name for node in proto.graph.node][:3] == ["same", "same__1", "same__2"]
-        return total
+        return gone_through.count
 
     lines(10)
     assert lines(400) < 5 * lines(100)

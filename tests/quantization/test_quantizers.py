@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from counting import lines_in
 from onnx import TensorProto, helper, numpy_helper
 from quantization_cases import CASES, feed, model, random, ranges
 
@@ -257,3 +258,45 @@ def test_nodes_are_sorted_as_their_values_arrive() -> None:
         ready = [by_name[name] for name in order if {*by_name[name].input} <= {*given}]
         assert order[0] == "c" and [max(node.input) for node in ready[1:]] == sorted(
             max(node.input) for node in ready[1:])
+
+
+class _Once:
+    def __init__(self, feeds: dict[str, np.ndarray]) -> None:
+        self.feeds: list[dict[str, np.ndarray]] = [feeds]
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return self.feeds.pop() if self.feeds else None
+
+
+def _chain(count: int, op_type: str) -> onnx.ModelProto:
+    """x to y by `count` products, each with weights of its own."""
+    nodes, held = [], []
+    for i in range(count):
+        held.append(numpy_helper.from_array(np.full((32, 32), (i + 1) / (i + 2) / 32, np.float32), f"w{i}"))
+        inputs = [f"v{i}" if i else "x", f"w{i}"]
+        if op_type == "Gemm":
+            held.append(numpy_helper.from_array(np.ones(32, np.float32), f"b{i}"))
+            inputs.append(f"b{i}")
+        nodes.append(helper.make_node(op_type, inputs, [f"v{i + 1}" if i + 1 < count else "y"], name=f"n{i}"))
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 32])] for name in "xy"]
+    graph = helper.make_graph(nodes, "chain", *ends, held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("way", ["static", "dynamic"])
+@pytest.mark.parametrize("op_type", ["Gemm", "MatMul"])
+def test_work_is_linear_in_the_number_of_weights(way: str, op_type: str, tmp_path: Path) -> None:
+    def lines(count: int) -> int:
+        source, out = tmp_path / f"{count}.onnx", tmp_path / "q.onnx"
+        onnx.save(_chain(count, op_type), source)
+        with lines_in("orthrus/quantization") as gone_through:
+            if way == "static":
+                ours.quantize_static(source, out, _Once({"x": np.ones((1, 32), np.float32)}))
+            else:
+                ours.quantize_dynamic(source, out)
+        kept = {tensor.name for tensor in onnx.load(out).graph.initializer}
+        assert way != "static" or kept.isdisjoint(f"{letter}{i}" for letter in "bw" for i in range(count))
+        return gone_through.count
+
+    lines(2)
+    assert lines(160) < 5 * lines(40)

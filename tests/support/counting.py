@@ -16,6 +16,29 @@ class Count:
     calls: int = 0
 
 
+@dataclass
+class Lines:
+    """How many lines of Python were gone through."""
+
+    count: int = 0
+
+
+@contextmanager
+def lines_in(part: str) -> Iterator[Lines]:
+    """Count the lines of files with `part` in their paths that a `with` block goes through on this thread."""
+    lines, before = Lines(), sys.gettrace()
+
+    def trace(frame: Any, event: str, _argument: Any) -> Any:
+        lines.count += event == "line"
+        return trace if part in frame.f_code.co_filename else None
+
+    sys.settrace(trace)
+    try:
+        yield lines
+    finally:
+        sys.settrace(before)
+
+
 @contextmanager
 def counted() -> Iterator[Count]:
     """Count the calls of a `with` block on this thread."""

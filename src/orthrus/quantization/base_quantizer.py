@@ -6,7 +6,7 @@ A model with inferred types comes in; `model` holds it while it is changed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,7 +28,7 @@ from .affine import (
     tensor_proto_to_array,
 )
 from .calibrate import TensorData
-from .onnx_model import ONNXModel
+from .onnx_model import ONNXModel, keep_only
 from .quant_utils import (
     DEQUANT_OP_NAME,
     QUANT_OP_NAME,
@@ -223,13 +223,12 @@ class BaseQuantizer:
         self.model.initializer_extend([tensor])
         self.initializers[tensor.name] = self.model.initializer()[-1]
 
-    def drop_initializer(self, name: str) -> None:
-        """Remove a tensor, and the graph input of its name."""
-        del self.initializers[name]
+    def drop_initializers(self, names: Collection[str]) -> None:
+        """Remove tensors, and the graph inputs of their names."""
+        for name in names:
+            del self.initializers[name]
         for items in (self.model.initializer(), self.model.graph().input):
-            for index in reversed(range(len(items))):
-                if items[index].name == name:
-                    del items[index]
+            keep_only(items, lambda item: item.name not in names)
 
     def initializer_array(self, name: str) -> np.ndarray | None:
         """The values of a float initializer of this graph or one around it, None where there is none."""

@@ -488,12 +488,13 @@ class QDQQuantizer(BaseQuantizer):
 
     def _quantize_bias_tensors(self) -> None:
         """Quantize the marked biases, each made float again under its own name."""
+        replaced = set[str]()
         for name, info in self.bias_to_quantize.items():
             if name in self.quantized_value_map or not self.quantize_bias_static(name, info):
                 continue
             value = self.quantized_value_map[name].original
             kind = self.initializers[name].data_type
-            self.drop_initializer(name)
+            replaced.add(name)
             label = add_dequant_suffix(name)
             if value.node_type == "Cast":
                 node = onnx.helper.make_node("Cast", [value.q_name], [name], label, to=kind)
@@ -501,6 +502,7 @@ class QDQQuantizer(BaseQuantizer):
                 node = self.insertion.dequantize(value.q_name, name, label, value.scale_name, value.zp_name,
                                                  value.axis)
             self.insertion.add(node)
+        self.drop_initializers(replaced)
 
     def _get_tensor_quantization_scale(self, tensor_name: str, consumer_node_name: str) -> np.ndarray | None:
         """The scale of a value as a node reads it, also of one that was quantized in the model before."""
