@@ -318,7 +318,9 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
         if inner is not None:
             tree = inner if tree is None else tree.substitute(lambda leaf: leaf if leaf.value else inner)
         made.write(lo, out, *_with_bias(tree, operands, bias, shape))
-    waiting = Pending(shape, _F32, emit) if planar else _pending(shape, emit)
+    waiting = _pending(shape, emit)
+    if planar:
+        waiting = Pending(shape, _F32, emit, numbers=isinstance(planar, conv_planes.Planes))
     if lo.dtype(x) == _F32:
         return waiting
     return Lazy(shape, _VALUE.cast(lo.dtype(x)), [Source(waiting)])

@@ -15,8 +15,8 @@ from .conv_weights import Computed, Known, Weights
 
 FEW = 4
 """Channels of a group's results up to which this is the way."""
-SHORT = 9
-"""Taps of many groups up to which it is."""
+SHORT, WIDE = 9, 6
+"""Taps of many groups up to which it is, and vectors in a row from which on."""
 _F32 = "float32"
 
 
@@ -55,8 +55,11 @@ def of(lo: Lowering, g: Geometry, x: Tensor, weights: Weights) -> Planes | None:
     if (isinstance(weights, Computed) or x.dtype != _F32 or g.cout > FEW or g.strides[2] != 1
             or g.size[0] != 1 or g.kernel[0] != 1 or g.out[0] != 1 or g.pads[0] or min(g.pads) < 0):
         return None
-    if taps == 1 < g.cin if g.groups == 1 else (
-            x.strides[-1] != 1 or channels >= lanes and (taps > SHORT or channels % lanes == 0)):
+    if g.groups == 1:
+        return Planes(lo, g, x, weights) if taps > 1 or g.cin == 1 else None
+    many = channels >= lanes
+    if x.strides[-1] != 1 or g.out[2] < (WIDE * lanes if many else lanes) or (
+            many and (taps > SHORT or channels % lanes == 0)):
         return None
     return Planes(lo, g, x, weights)
 
