@@ -23,7 +23,7 @@ LONGEST = 1 << 12
 """Length of an axis up to which its table is made."""
 _SMALL = ("uint8", "int8", "uint16", "int16")
 """Integers that are interpolated as float32."""
-_FEWER = 4
+_FEWER = 8
 """How many times fewer pixels make up for steps axis by axis."""
 _FEW = 64
 """Bytes that lie together below which they are gathered one by one."""
