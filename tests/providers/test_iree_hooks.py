@@ -173,6 +173,37 @@ def test_a_write_function_takes_the_data(tmp_path: Path) -> None:
     np.testing.assert_array_equal(made.run(None, {"v0": X})[0], np.maximum(X, 0))
 
 
+def test_a_read_function_gives_the_data(tmp_path: Path) -> None:
+    """In the place of a folder, which a model from bytes does not have; of what is trusted alone."""
+    settings, got = ort.SessionOptions(), dict[str, bytes]()
+    settings.add_provider(Doubling.name, {})
+    compiler = ort.ModelCompiler(settings, chain("Relu").SerializeToString(),
+                                 embed_compiled_data_into_model=False)
+    compiler.set_ep_context_data_write_func(lambda name, data: got.update({name: data.read()}))
+    model, asked, options = compiler.compile_to_bytes(), list[str](), ort.SessionOptions()
+
+    def fill(name: str, buffer: ort.OrtEpContextDataBuffer) -> None:
+        asked.append(name)
+        buffer.allocate(len(got[name]))
+        buffer.write(got[name])
+
+    options.set_ep_context_data_read_func(fill, 1 << 20)
+    made = ort.InferenceSession(model, options, providers=[Doubling.name], trust=True)
+    np.testing.assert_array_equal(made.run(None, {"v0": X})[0], np.maximum(X, 0))
+    assert asked == list(got)
+    with pytest.raises(Fail, match="nobody said"):
+        ort.InferenceSession(model, options, providers=[Doubling.name])
+    assert asked == list(got)
+    for reader, most, told in ((fill, 3, "more than the 3 allowed"), (lambda name, _: {}[name], 9, "KeyError"),
+                               (lambda *_: None, 9, "allocated no buffer")):
+        options.set_ep_context_data_read_func(reader, most)
+        with pytest.raises(EPFail, match=told):
+            ort.InferenceSession(model, options, providers=[Doubling.name], trust=True)
+    options.clear_ep_context_data_read_func()
+    with pytest.raises(EPFail, match="no folder"):
+        ort.InferenceSession(model, options, providers=[Doubling.name], trust=True)
+
+
 def test_parts_for_another_machine_are_refused(tmp_path: Path) -> None:
     path = compiled(tmp_path, chain("Relu"), machine="elsewhere")
     with pytest.raises(EPFail, match="it is for elsewhere"):

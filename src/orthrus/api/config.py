@@ -10,12 +10,15 @@ import dataclasses
 import difflib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Fail, InvalidArgument
 from .enums import ExecutionMode, GraphOptimizationLevel
 from .environment import threads_of
 from .options import SessionOptions
+
+if TYPE_CHECKING:
+    from .metadata import OrtEpContextDataBuffer
 
 log = logging.getLogger("orthrus")
 
@@ -274,6 +277,24 @@ def skipped(names: Iterable[str], entries: Mapping[str, str]) -> frozenset[str]:
     return frozenset(p for name in given for p in OPTIMIZERS.get(name, (name,)))
 
 
+def _reader(given: tuple[Callable[[str, OrtEpContextDataBuffer], None], int] | None
+            ) -> Callable[[str], bytes] | None:
+    """What gives the data of a compiled part by its name, by a user's function and how much it may be."""
+    if given is None:
+        return None
+    from .metadata import OrtEpContextDataBuffer
+
+    function, most = given
+
+    def read(name: str) -> bytes:
+        buffer = OrtEpContextDataBuffer._make(most)
+        function(name, buffer)
+        if buffer._data is None:
+            raise ValueError("it allocated no buffer")
+        return bytes(buffer._data)
+    return read
+
+
 def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable[str], limits: Any,
            fallback: str, source: Any) -> Any:
     """The engine's Config for settled options. Raises InvalidArgument for a value that cannot be read, Fail
@@ -311,4 +332,5 @@ def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable
         inter_op_threads=beside, intra_op_threads=within,
         fallback=fallback, optimized_model_path=options.optimized_model_filepath,
         memory_arena=options.enable_cpu_mem_arena, memory_pattern=options.enable_mem_pattern,
-        memory_reuse=options.enable_mem_reuse, entries=entries)
+        memory_reuse=options.enable_mem_reuse, entries=entries,
+        context_reader=_reader(options._context_reader))

@@ -253,8 +253,10 @@ class SessionOptions(_Options):
 
     def set_ep_context_data_read_func(self, read_func: Callable[[str, OrtEpContextDataBuffer], None],
                                       max_data_size: int) -> None:
-        """How the data of compiled parts is read; kept for providers that use it."""
-        self._context_reader = (read_func, max_data_size)
+        """How the data of compiled parts that lie in files is read, in the place of the model's folder:
+        `read_func(name, buffer)` allocates the buffer, `max_data_size` bytes at most, and writes the data
+        into it. Only parts that the session trusts are read."""
+        self._context_reader = (read_func, int(max_data_size))
 
     def clear_ep_context_data_read_func(self) -> None:
         self._context_reader = None

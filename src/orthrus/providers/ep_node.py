@@ -8,6 +8,7 @@ see without the program's trust.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 
 from ..errors import EPFail, InvalidGraph
@@ -61,11 +62,21 @@ def stored_of(node: Node, model_path: str | None, trust: Trust) -> Stored:
     if node.attrs.get("embed_mode", 1):
         data = content.encode("utf-8", "surrogateescape")
     else:
-        data = _read(node, content, model_path)
+        data = _read(node, content, model_path) if trust.read is None else _given(node, content, trust.read)
     stored = Stored(data, *(str(node.attrs.get(key, "")) for key in (
         "ep_sdk_version", "hardware_architecture", "notes", "signature")))
     trust.check(node, maker(node), stored)
     return stored
+
+
+def _given(node: Node, file: str, read: Callable[[str], bytes]) -> bytes:
+    """What the program's own function has for a file."""
+    try:
+        return read(file)
+    except Exception as error:
+        raise EPFail("the function that reads compiled parts has failed", node=node,
+                     found=f"{type(error).__name__}: {error}", expected=f"the data of {file}",
+                     cure="see set_ep_context_data_read_func") from error
 
 
 def _read(node: Node, file: str, model_path: str | None) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,23 +32,25 @@ _CURE = (f"for a file that you trust as you would a shared library: InferenceSes
 @dataclass(frozen=True)
 class Trust:
     """`everything`: whatever compiled part the model holds; else those signed by one of `keys`, the public
-    keys, 32 bytes each."""
+    keys, 32 bytes each. `read`: what gives the bytes of a part by the name of its file, where that is not
+    to be found in the model's folder."""
 
     everything: bool = False
     keys: tuple[bytes, ...] = ()
+    read: Callable[[str], bytes] | None = None
 
     @classmethod
-    def asked(cls, entries: Mapping[str, str]) -> Trust:
+    def asked(cls, entries: Mapping[str, str], read: Callable[[str], bytes] | None = None) -> Trust:
         """What a session's configuration entries say. Raises InvalidArgument for what cannot be read."""
         text = entries.get(KEY, "")
         if text in ("", "0", "1"):
-            return cls(text == "1")
+            return cls(text == "1", read=read)
         words = [word.strip() for word in text.split(",")]
         if not all(re.match(_PUBLIC, word) for word in words):
             raise InvalidArgument(f"the value of configuration key {KEY!r} cannot be read", found=text[:200],
                                   expected="1, 0, or public keys of 64 hexadecimal digits each, separated by "
                                   "commas", cure="orthrus key FILE shows the public key of a private one")
-        return cls(False, tuple(map(bytes.fromhex, words)))
+        return cls(False, tuple(map(bytes.fromhex, words)), read)
 
     def ask(self, node: Node, source: str) -> None:
         """Whether there is any part that is trusted. Raises Fail, before anything of the part of `node` is

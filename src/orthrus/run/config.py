@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class Config:
     """How an engine is made. `level`, `skip`: see `optimize`. `fallback`: what a node on the CPU
     provider is when another provider was asked for: "allow", "warn" or "error". `kernels`: registries that
-    come before the providers' own. `names_apart`: see `dimensions`. Paths are strings, threads 0 for as many
-    as there are cores."""
+    come before the providers' own. `names_apart`: see `dimensions`. `context_reader`: gives the bytes of a
+    compiled part by the name of its file, in the place of the model's folder. Paths are strings, threads 0
+    for as many as there are cores."""
 
     providers: list[ExecutionProvider] = field(default_factory=list)
     level: int = 99
@@ -43,3 +44,4 @@ class Config:
     memory_pattern: bool = True
     memory_reuse: bool = True
     entries: dict[str, str] = field(default_factory=dict)
+    context_reader: Callable[[str], bytes] | None = None

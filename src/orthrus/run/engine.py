@@ -125,7 +125,8 @@ class Engine:
         self._lanes = list({id(p.device): p.lanes() for p in reversed(self.providers)
                             if p.device.streams}.values())
         with running(self._lanes) if self._lanes else nullcontext():
-            return build(self.placement, self.providers, Trust.asked(self.config.entries))
+            return build(self.placement, self.providers, Trust.asked(self.config.entries,
+                                                                           self.config.context_reader))
 
     @property
     def warnings(self) -> list[str]:
