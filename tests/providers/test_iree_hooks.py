@@ -194,9 +194,9 @@ def test_a_read_function_gives_the_data(tmp_path: Path) -> None:
     with pytest.raises(Fail, match="nobody said"):
         ort.InferenceSession(model, options, providers=[Doubling.name])
     assert asked == list(got)
-    for reader, most, told in ((fill, 3, "more than the 3 allowed"), (lambda name, _: {}[name], 9, "KeyError"),
-                               (lambda *_: None, 9, "allocated no buffer")):
-        options.set_ep_context_data_read_func(reader, most)
+    for reader, told in ((fill, "more than the 3 allowed"), (lambda *_: None, "allocated no buffer"),
+                         (lambda name, _: {}[name], "KeyError")):
+        options.set_ep_context_data_read_func(reader, 3)
         with pytest.raises(EPFail, match=told):
             ort.InferenceSession(model, options, providers=[Doubling.name], trust=True)
     options.clear_ep_context_data_read_func()
