@@ -32,7 +32,8 @@ def expected(x: np.ndarray, w: np.ndarray, pads: list[int], stride: int, spread:
     return out.reshape(n, -1, rows, columns)
 
 
-@pytest.mark.parametrize("behind", ("nothing", "channel", "plane", "image", "itself", "convolution"))
+@pytest.mark.parametrize("behind", ("nothing", "channel", "plane", "image", "itself", "convolution", "uint8",
+                                    "float16", "float64"))
 @pytest.mark.parametrize("last", (False, True))
 @pytest.mark.parametrize("group", (1, 3))
 def test_what_lies_around(group: int, last: bool, behind: str) -> None:
@@ -50,6 +51,9 @@ def test_what_lies_around(group: int, last: bool, behind: str) -> None:
     elif behind == "convolution":
         constants["v"] = draw((16, 2 * group, 1, 1), np.float32)
         nodes.append(helper.make_node("Conv", ["c", "v"], ["y"]))
+    elif behind[-1].isdigit():
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(behind))
+        nodes += [helper.make_node("Abs", ["c"], ["a"]), helper.make_node("Cast", ["a"], ["y"], to=kind)]
     elif behind != "nothing":
         shape = {"channel": (2 * group, 1, 1), "plane": (1, 1, 1, 1), "image": (2, 1, 1, 1)}[behind]
         constants["z"] = draw(shape, np.float32)
@@ -65,6 +69,10 @@ def test_what_lies_around(group: int, last: bool, behind: str) -> None:
         want = c
         if behind == "convolution":
             want = np.einsum("nchw,oc->nohw", c, constants["v"][:, :, 0, 0])
+        elif behind[-1].isdigit():
+            assert y.dtype == behind
+            np.testing.assert_allclose(y.astype(np.float64), np.abs(c), rtol=1e-3, atol=float(behind == "uint8"))
+            continue
         elif behind != "nothing":
             want = (c / (1 + np.exp(-c)) if behind == "itself" else
                     c + (c.mean(1, keepdims=True) if behind == "plane" else constants["z"]))

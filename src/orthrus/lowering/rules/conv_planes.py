@@ -35,7 +35,8 @@ class Planes:
         if 0 in out.shape:
             return
         alike = all(not t.strides[a] or t.shape[a] == 1 for t in operands for a in range(t.rank) if a != 1)
-        target = out if alike and out.strides[-1] == 1 else lo.new(out.shape, _F32)
+        direct = alike and out.dtype == _F32 and out.strides[-1] == 1
+        target = out if direct else lo.new(out.shape, _F32)
         then, given = (tree, operands) if target is out else (None, [])
         image = _image(target)
         packed = lo.constant((*self.weights.key, "planes", self.plan.outs),
