@@ -52,15 +52,17 @@ def test_what_lies_around(group: int, last: bool, behind: str) -> None:
         constants["v"] = draw((16, 2 * group, 1, 1), np.float32)
         nodes.append(helper.make_node("Conv", ["c", "v"], ["y"]))
     elif behind[-1].isdigit():
-        kind = helper.np_dtype_to_tensor_dtype(np.dtype(behind))
-        nodes += [helper.make_node("Abs", ["c"], ["a"]), helper.make_node("Cast", ["a"], ["y"], to=kind)]
+        to = helper.np_dtype_to_tensor_dtype(np.dtype(behind))
+        nodes += [helper.make_node("Abs", ["c"], ["a"]), helper.make_node("Cast", ["a"], ["y"], to=to)]
     elif behind != "nothing":
         shape = {"channel": (2 * group, 1, 1), "plane": (1, 1, 1, 1), "image": (2, 1, 1, 1)}[behind]
         constants["z"] = draw(shape, np.float32)
         if behind == "plane":
             nodes.append(helper.make_node("ReduceMean", ["c"], ["m"], axes=[1]))
         nodes.append(helper.make_node("Add", ["c", "m" if behind == "plane" else "z"], ["y"]))
-    made = model(nodes, [info("x", shape=[None] * 4)], [info("y", shape=None)], constants, opset=17)
+    type_ = np.dtype(behind if behind[-1].isdigit() else "float32")
+    made = model(nodes, [info("x", shape=[None] * 4)],
+                 [info("y", helper.np_dtype_to_tensor_dtype(type_), None)], constants, opset=17)
     session = orthrus.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     for high, wide in ((9, 40), (16, 7), (9, 40)):
         x = draw((2, 5 * group, high, wide), np.float32)
@@ -71,7 +73,8 @@ def test_what_lies_around(group: int, last: bool, behind: str) -> None:
             want = np.einsum("nchw,oc->nohw", c, constants["v"][:, :, 0, 0])
         elif behind[-1].isdigit():
             assert y.dtype == behind
-            np.testing.assert_allclose(y.astype(np.float64), np.abs(c), rtol=1e-3, atol=float(behind == "uint8"))
+            near = float(behind == "uint8")
+            np.testing.assert_allclose(y.astype(np.float64), np.abs(c), rtol=1e-3, atol=near)
             continue
         elif behind != "nothing":
             want = (c / (1 + np.exp(-c)) if behind == "itself" else
