@@ -239,12 +239,18 @@ class Formula:
         self.arrays = Numbers([x for row in given.arrays for x in row], rows, (-1, 3))
         self.work = Numbers([x for s in steps for x in (s.items, s.grain)], rows, (-1, 2))
         self.scratch = Numbers([s.scratch for s in steps], rows)
+        self._finish(made, outputs, tables.values(), rows)
+
+    def _finish(self, made: Open, outputs: Sequence[Value],
+                tables: Iterable[tuple[Table, list[int], list[Any]]], rows: dict[Key, int]) -> None:
+        """What is known when all steps were gone through: sizes of memory, results, tables with the cells
+        that point to them and where, and the numbers there are in `rows`."""
         self.bytes = Numbers([b.size for b in self.lives.buffers], rows)
         made_of = [made.outputs[v] for v in outputs]
         self.types = [(len(t.shape), numpy_type(t.dtype)) for t in made_of]
         self.shapes = Numbers([d for t in made_of for d in t.shape], rows)
         self.tables = [(table.make, formed(table.given), cells, Numbers(offsets, rows))
-                       for table, cells, offsets in tables.values()]
+                       for table, cells, offsets in tables]
         self.numbers = Polynomials(list(rows))
         self.served = False
         self.room: np.ndarray | None = None

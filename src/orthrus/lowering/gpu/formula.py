@@ -17,10 +17,10 @@ from ...ir import Value
 from ...kernels import Device, Memory
 from ...limits import current
 from ...memory import LINE
-from ...shapes.symbolic import Key, Polynomials, Sizes, SymInt, filled, formed
+from ...shapes.symbolic import Key, Sizes, SymInt, filled
 from ..formula import Formula, Numbers, Open, Table
 from ..memory import Lives, appends
-from ..tensor import Tensor, numpy_type
+from ..tensor import Tensor
 from .lower import GpuLowering
 from .merging import merged, single
 from .plan import FORMATS, Constants, GpuPlan, Launch, hints, room
@@ -105,15 +105,7 @@ class GpuFormula(Formula):
             for each in (wide, narrow))
         self.arena, self.arrays = (Numbers(each, rows, (-1, 3)) for each in (arena, arrays))
         self.blocks = Numbers([s.items for s in steps], rows)
-        self.bytes = Numbers([b.size for b in self.lives.buffers], rows)
-        made_of = [made.outputs[v] for v in outputs]
-        self.types = [(len(t.shape), numpy_type(t.dtype)) for t in made_of]
-        self.shapes = Numbers([d for t in made_of for d in t.shape], rows)
-        self.tables = [(table.make, formed(table.given), places, Numbers(after, rows))
-                       for table, places, after in tables.values()]
-        self.numbers = Polynomials(list(rows))
-        self.served = False
-        self.room, self.layout = None, (np.zeros(0, np.int64), 0)
+        self._finish(made, outputs, tables.values(), rows)
 
     def plan(self, shapes: Sequence[Sequence[int]]) -> GpuPlan | None:  # type: ignore[override]
         """The plan for inputs of these shapes; None where their lowering would go another way, or what it

@@ -36,8 +36,7 @@ class Planes:
             return
         alike = all(not t.strides[a] or t.shape[a] == 1 for t in operands for a in range(t.rank) if a != 1)
         direct = alike and out.dtype == _F32 and out.strides[-1] == 1
-        target = out if direct else lo.new(out.shape, _F32)
-        then, given = (tree, operands) if target is out else (None, [])
+        target, then, given = (out, tree, operands) if direct else (lo.new(out.shape, _F32), None, [])
         image = _image(target)
         packed = lo.constant((*self.weights.key, "planes", self.plan.outs),
                              lambda: self.plan.pack(np.asarray(self.weights.make(), np.float32)))
@@ -46,7 +45,7 @@ class Planes:
         rest = [cell for t in given for cell in (Walked(t, t.shape, t.strides), t.strides[1])]
         lo.step(plan.spec(then, [t.dtype for t in given]),
                 [x, packed, Walked(target, target.shape, target.strides, True), *cells, *rest], plan.items, 4)
-        if target is not out:
+        if not direct:
             lo.store(out, tree or Expr.leaf(0, _F32), [target, *operands])
 
 

@@ -70,9 +70,13 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
 def _better_by_axes(t: Tensor, wanted: Sequence[Along | None], lanes: int) -> bool:
     """Whether an image goes axis by axis: one that lies plane by plane and has few channels, or far fewer
     pixels in the end."""
+    if not t.contiguous or not any(wanted):
+        return False
+    if t.shape[1] < lanes:
+        return True
     pixels = [along(np.zeros((1, d))).shape[1] if along else d for d, along in zip(
         t.shape[2:], wanted[2:], strict=True)]
-    return t.contiguous and any(wanted) and (t.shape[1] < lanes or _FEWER * prod(pixels) <= prod(t.shape[2:]))
+    return _FEWER * prod(pixels) <= prod(t.shape[2:])
 
 
 def _by_axes(t: Tensor, wanted: Sequence[Along | None], rounds: bool) -> Pending | No:
