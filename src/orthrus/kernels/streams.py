@@ -23,6 +23,9 @@ _thread = threading.local()
 numbers = itertools.count(1)
 """Of events, in the order in which they are made."""
 
+_TYPED = (*ALL, MemoryError)
+"""What a session raises as it is."""
+
 
 class Stream:
     """A stream of `device`. One that is `foreign`, somebody else's `handle`, may be gone after the run that
@@ -55,10 +58,10 @@ class Stream:
         self.busy = False
         try:
             self.device.synchronize(self.handle)
+        except _TYPED:
+            raise
         except Exception as error:
-            if (made := typed(self.device, error)) is error:
-                raise
-            raise made from error
+            raise refused(self.device, error) from error
 
     def __del__(self) -> None:
         handle, self.handle = getattr(self, "handle", None), None
@@ -95,15 +98,10 @@ def answered(device: Device, ask: Callable[[], Any]) -> Any:
     """What `ask` gives. What a device refuses is Fail, DeviceReset where it is lost for this process."""
     try:
         return ask()
+    except _TYPED:
+        raise
     except Exception as error:
-        if (made := typed(device, error)) is error:
-            raise
-        raise made from error
-
-
-def typed(device: Device, error: Exception) -> Exception:
-    """What a session raises for what a device's verb raised: that itself, if it is typed already."""
-    return error if isinstance(error, (*ALL, MemoryError)) else refused(device, error)
+        raise refused(device, error) from error
 
 
 def refused(device: Device, error: Exception) -> Exception:
