@@ -23,7 +23,7 @@ class Broken:
 @pytest.mark.parametrize("way", (lambda device: answered(device, lambda: device.synchronize(0)),
                                  lambda device: Stream(device, 1, foreign=True).synchronize()))
 def test_an_error_keeps_nothing(way: Any) -> None:
-    device = Broken()
+    device: Any = Broken()
     gone = weakref.ref(device)
     collecting = gc.isenabled()
     gc.disable()
