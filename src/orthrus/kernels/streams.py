@@ -23,7 +23,7 @@ _thread = threading.local()
 numbers = itertools.count(1)
 """Of events, in the order in which they are made."""
 
-_TYPED = (*ALL, MemoryError)
+_TYPED: tuple[type[Exception], ...] = (*ALL, MemoryError)
 """What a session raises as it is."""
 
 
