@@ -7,7 +7,10 @@ what onnxruntime leaves out: the node, what was found, what was expected, and th
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import CodeType
 
 
 def _init(self: Any, text: str = "", *, node: object = None, found: object = None, expected: object = None,
@@ -123,9 +126,31 @@ class Unfit(ValueError):
     has it; an attribute that no input could do with is a plain ValueError, and Fail."""
 
 
+def pass_on(error: Exception) -> None:
+    """Raise `error` once more where a signal's handler raised it, as a time limit by SIGALRM does: it is for
+    whoever installed the handler, and no fault of what was at work."""
+    import signal  # here, for few need it
+
+    trace = error.__traceback__
+    codes = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    while trace is not None and codes:
+        if trace.tb_frame.f_code in codes:
+            raise error
+        trace = trace.tb_next
+
+
+def _code(handler: Any) -> CodeType | None:
+    """Of a function, a method, a partial or an object that can be called; None of others."""
+    handler = getattr(handler, "func", handler)
+    if callable(handler) and not hasattr(handler, "__code__"):
+        handler = type(handler).__call__
+    return getattr(handler, "__code__", None)
+
+
 def unforeseen(error: Exception, stage: str) -> Exception:
     """What an exception that nobody meant becomes where it ends the making of a session: Fail. `stage`: which
-    one it ended. The node is the one that was being looked at, where there was one."""
+    one it ended. The node is the one that was being looked at, where there was one. Raises a signal's."""
+    pass_on(error)
     if isinstance(error, MemoryError):
         return Fail("there is not enough memory to make the session", node=_looked_at(error))
     text = str(error) or type(error).__name__

@@ -15,7 +15,8 @@ _KEPT = tuple(kind for kind in errors.ALL if kind is not errors.Fail)
 def failed(node: Node, error: Exception, inputs: Sequence[Any], name: str) -> Exception:
     """The same class where `error` is one of ours, InvalidArgument for inputs that do not go together, else
     Fail, and the node named; `name` is the node's, or that of the part it was fused into. What has been
-    through here before stays as it is."""
+    through here before stays as it is. Raises `error` itself where it is a signal's."""
+    errors.pass_on(error)
     text = getattr(error, "text", None)
     if text is not None and text.startswith(("Exiting", "Non-zero status code")):
         return error

@@ -15,6 +15,7 @@ from .. import knobs
 from ..codegen.kernels import amx
 from ..codegen.runtime.fastcall import FastRun
 from ..codegen.write.template import OUTSIDE
+from ..errors import pass_on
 from ..kernels import Contents, Part, readable
 from ..limits import HARMLESS, reserve
 from ..shapes.symbolic import Sizes
@@ -301,6 +302,7 @@ class Native(ShapedPart[Plan]):
         except MemoryError:
             raise
         except Exception as error:
+            pass_on(error)
             log.debug("%s is exact, the trial failed: %s: %s", self.part, type(error).__name__, error)
             return False
 

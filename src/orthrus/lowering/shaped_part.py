@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from ..errors import EPFail, Fail
+from ..errors import EPFail, Fail, pass_on
 from ..ir import Value, likely_shapes
 from ..kernels import Gate, Part, failed
 from ..limits import current
@@ -149,6 +149,7 @@ class ShapedPart(ABC, Generic[P]):
             except (MemoryError, EPFail):
                 raise
             except Exception as error:
+                pass_on(error)
                 log.debug("%s is interpreted for %s: %s: %s", self.part, key, type(error).__name__, error)
                 self.refused.note(key, error)
                 return None

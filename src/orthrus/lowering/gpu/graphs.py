@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from ...errors import pass_on
 from ...kernels import Device, Stream, working
 from ...recent import Recent
 
@@ -99,6 +100,7 @@ class Graphs:
         try:
             return recorded(self.device, launch)
         except Exception as error:
+            pass_on(error)
             log.warning("%s is not recorded as a graph: %s", self.whose, error)
             self.working = False
             return None

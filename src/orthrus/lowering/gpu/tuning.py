@@ -20,7 +20,7 @@ import numpy as np
 from ...codegen.triton import compile as compiling
 from ...codegen.triton.compile import CodeObject
 from ...codegen.triton.kernels.products import Tile
-from ...errors import EPFail
+from ...errors import EPFail, pass_on
 from ...ir import Node, Value
 from ...kernels import Device, DeviceArray, Memory
 from ...locks import lock
@@ -194,6 +194,7 @@ class _Trials:
         try:
             run = recorded(self.device, run).replay
         except Exception as error:
+            pass_on(error)
             log.debug("%s takes the times of tiles without graphs: %s", self.device, error)
         return self.device.timed(run) / count
 
