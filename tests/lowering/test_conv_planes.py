@@ -1,4 +1,4 @@
-"""Convolutions to few channels, plane by plane: in sessions, whatever lies before and behind them."""
+"""Convolutions to few channels and of one tap, plane by plane: in sessions, whatever lies around them."""
 
 from __future__ import annotations
 
@@ -36,15 +36,17 @@ def expected(x: np.ndarray, w: np.ndarray, pads: list[int], stride: int, spread:
                                     "float16", "float64"))
 @pytest.mark.parametrize("last", (False, True))
 @pytest.mark.parametrize("group", (1, 3))
-def test_what_lies_around(group: int, last: bool, behind: str) -> None:
+@pytest.mark.parametrize("pointwise", (False, True))
+def test_what_lies_around(pointwise: bool, group: int, last: bool, behind: str) -> None:
     """Images whose channels come last, in turn with other sizes, and what follows elementwise."""
     rng = np.random.default_rng(group)
     draw = rng.standard_normal
-    w, b = draw((2 * group, 5, 3, 4), np.float32), draw(2 * group, np.float32)
+    kernel, pads, stride, spread = ((1, 1), [0] * 4, 1, 1) if pointwise else ((3, 4), [1, 2, 0, 3], 2, 2)
+    w, b = draw((2 * group, 5, *kernel), np.float32), draw(2 * group, np.float32)
     nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])] if last else []
     out = "y" if behind == "nothing" else "c"
     nodes.append(helper.make_node("Conv", ["t" if last else "x", "w", "b"], [out], group=group,
-                                  pads=[1, 2, 0, 3], dilations=[2, 2], strides=[2, 1]))
+                                  pads=pads, dilations=[spread] * 2, strides=[stride, 1]))
     constants: dict[str, Any] = {"w": w, "b": b}
     if behind == "itself":
         nodes += [helper.make_node("Sigmoid", ["c"], ["s"]), helper.make_node("Mul", ["c", "s"], ["y"])]
@@ -67,7 +69,7 @@ def test_what_lies_around(group: int, last: bool, behind: str) -> None:
     for high, wide in ((9, 40), (16, 7), (9, 40)):
         x = draw((2, 5 * group, high, wide), np.float32)
         (y,) = session.run(None, {"x": np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if last else x})
-        c = expected(x, w, [1, 2, 0, 3], 2, 2, group) + b[:, None, None]
+        c = expected(x, w, pads, stride, spread, group) + b[:, None, None]
         want = c
         if behind == "convolution":
             want = np.einsum("nchw,oc->nohw", c, constants["v"][:, :, 0, 0])

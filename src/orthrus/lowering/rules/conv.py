@@ -327,7 +327,9 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
 
 
 class Pointwise:
-    """A convolution of one tap whose images lie plane by plane, as a product of weights and planes."""
+    """A convolution of one tap whose images lie plane by plane, as a product of weights and planes, group by
+    group: weights (groups, Cout, Cin) and planes (N, groups, Cin, pixels); without groups where there is
+    one."""
 
     def __init__(self, weights: Tensor, planes: Tensor) -> None:
         self.weights, self.planes = weights, planes
@@ -336,7 +338,7 @@ class Pointwise:
         """As `Convolution.write`."""
         if 0 in out.shape:
             return
-        shape = (*out.shape[:2], self.planes.shape[2])
+        shape = (*self.planes.shape[:-2], self.weights.shape[-2], self.planes.shape[-1])
         target = out.reshape(shape)
         result = lo.new(shape, out.dtype) if target is None else target
         rest = [t.reshape(shape) or lo.contiguous(t).reshape(shape) for t in operands]
@@ -349,12 +351,13 @@ class Pointwise:
 def pointwise_of(lo: Lowering, g: Geometry, x: Tensor, w: Value | None) -> Pointwise | None:
     """That of a convolution; None where it is another, its results are far more than its images, or a matrix
     unit takes images whose channels come last."""
-    planes = x.reshape((g.batch, g.cin, math.prod(g.size)))
-    if (lo.matrix_unit or planes is None or planes.strides[2] != 1 or x.dtype != _F32
-            or 1 in (g.cin, planes.shape[2]) or g.groups != 1 or {*g.kernel, *g.strides} != {1}
-            or any(g.pads) or g.out != g.size or g.cout > 2 * g.cin or g.cin < FEW_CHANNELS):
+    groups = (g.groups,) if g.groups > 1 else ()
+    planes = x.reshape((g.batch, *groups, g.cin, math.prod(g.size)))
+    if (lo.matrix_unit or planes is None or planes.strides[-1] != 1 or x.dtype != _F32
+            or 1 in (g.cin, planes.shape[-1]) or {*g.kernel, *g.strides} != {1} or any(g.pads)
+            or g.out != g.size or g.cout > 2 * g.cin or (g.groups == 1 and g.cin < FEW_CHANNELS)):
         return None
-    weights = lo.contiguous(lo.tensor(w)).reshape((g.cout, g.cin))
+    weights = lo.contiguous(lo.tensor(w)).reshape((*groups, g.cout, g.cin))
     return None if weights is None else Pointwise(weights, planes)
 
 
