@@ -117,6 +117,33 @@ def test_rows_of_any_layout(case: tuple, kind: str) -> None:
     close(y, want, dtype, 0 if kind in KINDS[:3] else rounded)
 
 
+@pytest.mark.parametrize("machine", (host(), AVX2, SSE2), ids=("host", "avx2", "sse2"))
+@pytest.mark.parametrize("hold", (True, False))
+@pytest.mark.parametrize("dtype", ("float32", "float16", "float64"))
+def test_several_places_of_few_rows(dtype: str, hold: bool, machine: object) -> None:
+    """Fewer rows than half a vector's lanes, place after place."""
+    rng, among = np.random.default_rng(0), set()
+    for count in range(2, 9):
+        for length in (1, 2, 7, 64, 1500):
+            x, y = (laid(rng, (2, length, count), (0, 1, 2), 0, dtype) for _ in range(2))
+            computed = "float64" if dtype == "float64" else "float32"
+            walk = rows.plan(machine, x.shape, (1,), [steps(x), steps(y)], computed, hold)
+            among.add(walk.form.among)
+            tree = Expr.leaf(0, dtype).cast(computed)
+            shared = {"form": walk.form, "tensors": rows.tensors_of([dtype, dtype], walk), "reads": 1,
+                      "tree": tree, "after": None}
+            for spec, more, want in (
+                    (softmax_rows(log=False, **shared), [], softmax(wide(x), (1,), False)),
+                    (hardmax_rows(**shared), [], largest(x, (1,))),
+                    (norm.norm_rows(kind="l2", **shared), [rows.number_cell(0, computed)],
+                     normalized(wide(x), (1,), "l2", 0))):
+                native.run(spec, *walk.cells([x, y]), *more, items=walk.items, scratch=walk.scratch,
+                           machine=machine)
+                close(y, want, dtype)
+    lanes = machine.lanes(8 if dtype == "float64" else 4)
+    assert among == {0, *range(2, lanes // 2 + 1)}
+
+
 def close(y: np.ndarray, want: np.ndarray, dtype: str, rounded: np.ndarray | float = 0) -> None:
     """`rounded`: what the rounding of a mean may add where values are close to each other."""
     most = TOLERANCE[dtype] * max(1, np.abs(want).max(initial=0)) / 2 + rounded

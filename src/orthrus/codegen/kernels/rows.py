@@ -2,10 +2,11 @@
 that the whole row gives.
 
 A row runs along the axes that are reduced. Its elements either lie next to each other (`along`), or a vector
-holds the same place of as many rows that lie next to each other (`across`). Before its first use an element
-passes a tree of elementwise operations, and another one before it is stored, so that scales, masks, residuals
-and affine parts cost no pass over memory. What has to be kept between two passes stays in registers where the
-row is short, else in this thread's scratch.
+holds the same place of as many rows that lie next to each other (`across`), or several places of all of them
+(`among`) where half its lanes would be empty. Before its first use an element passes a tree of elementwise
+operations, and another one before it is stored, so that scales, masks, residuals and affine parts cost no
+pass over memory. What has to be kept between two passes stays in registers where the row is short, else in
+this thread's scratch.
 
 Arithmetic is float32, or float64 where that is read. Kernels take, in this order: the walk's sizes, then per
 tensor its address and strides.
@@ -31,6 +32,7 @@ UNROLL = 4
 _GRAIN = 1 << 14
 _CHUNK = 256
 """Vectors after which partial sums go into the row's total."""
+_COUNTED = 1 << 24
 
 Read = tuple[str, int]
 """A tensor as a kernel reads or writes it: numpy's type name and its stride from lane to lane, 0 or 1."""
@@ -42,13 +44,14 @@ Combine = Callable[[V, V], V]
 @dataclass(frozen=True, slots=True)
 class RowForm:
     """How a kernel walks its rows. `outer`: dimensions that count rows; `across`: lanes are rows, and with
-    `ragged` the last vector is not full; `segments`: a row is made of several runs; `held`: vectors of a row
-    that stays in registers, 0 where it goes through scratch; `dtype`: float32 or float64, in which numbers
-    are computed."""
+    `ragged` the last vector is not full; `among`: how many rows a vector holds several places of, which count
+    as one, else 0; `segments`: a row is made of several runs; `held`: vectors of a row that stays in
+    registers, 0 where it goes through scratch; `dtype`: float32 or float64, in which numbers are computed."""
 
     outer: int = 1
     across: bool = False
     ragged: bool = False
+    among: int = 0
     segments: bool = False
     held: int = 0
     dtype: str = "float32"
@@ -108,17 +111,20 @@ def _planned(machine: Machine, shape: tuple[int, ...], reduced: tuple[int, ...],
     rows = merged(shape, inner, strides)
     lanes, columns, blocks = machine.lanes(BYTES[dtype]), 0, 1
     length, steps = rows.pop() if rows else (1, (1,) * len(strides))
-    across = not _unit(steps)
+    across, units = not _unit(steps), steps
     if across:
         at = next((i for i, k in enumerate(kept) if _unit(k[1])), None)
         if at is None:
             return None
         columns, units = kept.pop(at)
         blocks = -(-columns // lanes)
+    among = columns if _alternate(columns, length, steps, units, lanes) else 0
+    if among:
+        length, steps, across, columns, blocks = length * among, units, False, 0, 1
     if len(rows) > 1 or len(kept) > 3:
         return None
-    vectors = length if across else -(-length // lanes)
-    form = RowForm(max(len(kept), 1), across, columns % lanes != 0, bool(rows),
+    vectors = length if across else -(-length // (lanes - lanes % among if among else lanes))
+    form = RowForm(max(len(kept), 1), across, columns % lanes != 0, among, bool(rows),
                 vectors if hold and not rows and vectors <= machine.registers // 2 else 0, dtype)
     size = length * (rows[0][0] if rows else 1)
     found = [(*([k[1][t] for k in kept] or [0]), *(r[1][t] for r in rows), *([steps[t]] if across else []))
@@ -127,6 +133,14 @@ def _planned(machine: Machine, shape: tuple[int, ...], reduced: tuple[int, ...],
                 tuple(found), units if across else steps, math.prod(k[0] for k in kept) * blocks,
                 max(1, _GRAIN // (size * (min(columns, lanes) if across else 1))),
                 BYTES[dtype] * size * (lanes if across else 1))
+
+
+def _alternate(columns: int, length: int, steps: tuple[int, ...], units: tuple[int, ...], lanes: int
+               ) -> bool:
+    """Whether so many rows next to each other, none of them broadcast, lie place after place, several of
+    which a vector holds; all together no more than float32 counts."""
+    return 1 < columns <= lanes // 2 and length * columns < _COUNTED and all(
+        unit and step == columns for unit, step in zip(units, steps, strict=True))
 
 
 def number_cell(x: float, dtype: str) -> float | int:
@@ -253,7 +267,8 @@ class Rows:
         self.vector = vec(self.elem, self.lanes)
         self.align = f.machine.vector if form.across else 0
         self.none = f.const(self.vector, 0)
-        self.mask: V | None = None
+        self.width = self.lanes - self.lanes % form.among if form.among else self.lanes
+        self.mask = None if self.width == self.lanes else f.mask(self.lanes, f.i64(self.width))
         self.kept: dict[int, V] = {}
         self.next = 0
         self.length = self.cell(I64)
@@ -272,10 +287,10 @@ class Rows:
             if form.across:
                 self.steps.append(self.cell(I64))
         total = self.length * self.segments
-        self.count = f.cast(total, self.elem)
+        self.count = f.cast(total // form.among if form.among else total, self.elem)
         self.tail: V | None = None
         if form.held and not form.across:
-            self.tail = f.mask(self.lanes, self.length - (form.held - 1) * self.lanes)
+            self.tail = f.mask(self.lanes, self.length - (form.held - 1) * self.width)
 
     def cell(self, ty: str) -> V:
         self.next += 1
@@ -329,20 +344,27 @@ class Rows:
         return [self._everywhere(found, None) for found in self._pass(step, [self.none] * count, None)]
 
     def _everywhere(self, found: V, combine: Combine | None) -> V:
-        """What lanes carried as the row's number in every lane; where across each lane is a row of its own.
+        """What lanes carried as their row's number in every lane; where across each lane is a row of its own.
         """
-        return found if self.form.across else self.f.splat(self.f.reduce(found, combine or _plus), self.lanes)
+        f, among = self.f, self.form.among
+        if not among:
+            return found if self.form.across else f.splat(f.reduce(found, combine or _plus), self.lanes)
+        places, other = self.width // among, list[V]()
+        for ahead in range(places):
+            other.append(f.shuffle(found, None, [
+                lane % among + (lane // among + ahead) % places * among for lane in range(self.lanes)]))
+        return _joined(other, combine)
 
     def _pass(self, step: Steps, start: list[V], combine: Combine | None) -> list[V]:
         f, form, across = self.f, self.form, self.form.across
         if form.held:
             ways = [list(start) for _ in range(min(UNROLL, form.held))]
             for j in range(form.held):
-                mask = self.mask if across else self.tail if j == form.held - 1 else None
-                place = RowPlace(self, self.bases, j if across else j * self.lanes, 0, mask)
+                mask = self.tail if not across and j == form.held - 1 else self.mask
+                place = RowPlace(self, self.bases, j if across else j * self.width, 0, mask)
                 ways[j % UNROLL] = step(place, ways[j % UNROLL])
             return [_joined([w[k] for w in ways], combine) for k in range(len(start))]
-        chunk = _CHUNK * (1 if across else self.lanes)
+        chunk = _CHUNK * (1 if across else self.width)
         carried = [*start, *([f.const(s.ty, 0) for s in start] if combine is None else [])]
 
         def run(bases: Sequence[V], slot: V, given: Sequence[V]) -> list[V]:
@@ -380,7 +402,7 @@ class Rows:
         """The vectors from `begin` to `end`, `UNROLL` independent results; `slot`: where the run begins in
         scratch."""
         f, across, count = self.f, self.form.across, len(start)
-        width = 1 if across else self.lanes
+        width = 1 if across else self.width
 
         def place(i: V, mask: V | None) -> RowPlace:
             at = slot + i
@@ -391,9 +413,9 @@ class Rows:
                     for v in step(place(i + j * width, self.mask), list(now[j * count:(j + 1) * count]))]
 
         def one(i: V, *now: V) -> list[V]:
-            mask = self.mask if across else f.mask(self.lanes, f.minimum(end - i, self.lanes))
+            mask = self.mask if across else f.mask(self.lanes, f.minimum(end - i, self.width))
             return step(place(i, mask), list(now))
-        whole = begin + ((end - begin) & -(UNROLL * width))
+        whole = end - f.binary("urem", end - begin, f.i64(UNROLL * width))
         carried = f.loop(begin, whole, UNROLL * width, start * UNROLL, several)
         return f.loop(whole, end, width, carried[:count], one) + carried[count:]
 
