@@ -306,7 +306,7 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     if added is not None and not _accepts(added):
         added = lo.channels_last(added)
     source, weights = lo.tensor(x), _weights(w, g.groups, ("conv", id(node)))
-    planar = pointwise_of(lo, g, source, node.inputs[1]) or conv_planes.of(lo, g, source, weights)
+    planar = _pointwise(lo, node, g, source) or conv_planes.of(lo, g, source, weights)
     made = planar or Convolution(lo, g, source, weights)
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
@@ -348,17 +348,42 @@ class Pointwise:
             lo.copy(result.view(out.shape, c_strides(out.shape)), out)
 
 
-def pointwise_of(lo: Lowering, g: Geometry, x: Tensor, w: Value | None) -> Pointwise | None:
-    """That of a convolution; None where it is another, its results are far more than its images, or a matrix
-    unit takes images whose channels come last."""
-    groups = (g.groups,) if g.groups > 1 else ()
-    planes = x.reshape((g.batch, *groups, g.cin, math.prod(g.size)))
-    if (lo.matrix_unit or planes is None or planes.strides[-1] != 1 or x.dtype != _F32
-            or 1 in (g.cin, planes.shape[-1]) or {*g.kernel, *g.strides} != {1} or any(g.pads)
-            or g.out != g.size or g.cout > 2 * g.cin or (g.groups == 1 and g.cin < FEW_CHANNELS)):
+class Scaled:
+    """A convolution of one tap and one channel a group: planes, each times its number."""
+
+    def __init__(self, weights: Tensor, x: Tensor) -> None:
+        self.weights, self.x = weights, x
+
+    def write(self, lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+        """As `Convolution.write`."""
+        product = Expr("mul", (_VALUE, Expr.leaf(1, _F32)), _F32)
+        whole = product if tree is None else tree.substitute(
+            lambda leaf: Expr.leaf(leaf.value + 1, leaf.dtype) if leaf.value else product)
+        lo.store(out, whole, [self.x, self.weights.expand(out.shape), *operands])
+
+
+def _pointwise(lo: Lowering, node: Node, g: Geometry, x: Tensor) -> Pointwise | Scaled | None:
+    """That of a convolution over images that lie plane by plane, of the pixels that it meets where it steps
+    over some; None where it is another, its results are far more than its images and not asked for plane by
+    plane, or a matrix unit takes images whose channels come last."""
+    if (lo.matrix_unit or x.strides[1] == 1 or x.dtype != _F32 or {*g.kernel} != {1} or any(g.pads)
+            or g.leaves):
         return None
-    weights = lo.contiguous(lo.tensor(w)).reshape((*groups, g.cout, g.cin))
-    return None if weights is None else Pointwise(weights, planes)
+    weights = lo.contiguous(lo.tensor(node.inputs[1]))
+    one, final = g.cin == g.cout == 1, node.outputs[0] in lo.finals
+    if not one and (1 in (g.cin, math.prod(g.out)) or (g.groups == 1 and g.cin < FEW_CHANNELS)
+                    or (g.cout > 2 * g.cin and not final)):
+        return None
+    for axis in range(2, x.rank):
+        x = x.slice(axis, 0, g.out[axis + 3 - x.rank], g.strides[axis + 3 - x.rank])
+    if one:
+        return Scaled(weights.view((1, g.groups, *(1,) * (x.rank - 2)), (0, 1, *(0,) * (x.rank - 2))), x)
+    groups = (g.groups,) if g.groups > 1 else ()
+    planes, matrices = (g.batch, *groups, g.cin, math.prod(g.out)), (*groups, g.cout, g.cin)
+    lying = x.reshape(planes)
+    if lying is None or lying.strides[-1] != 1:
+        lying = lo.contiguous(x).view(planes, c_strides(planes))
+    return Pointwise(weights.view(matrices, c_strides(matrices)), lying)
 
 
 @lowers("com.microsoft::NhwcConv", types=(_F32,))
