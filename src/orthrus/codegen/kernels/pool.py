@@ -20,12 +20,12 @@ from ..write.expr import LLVM, Expr
 from ..write.template import template
 from .loops import picked
 from .rows import Read, positions
-from .sample import Block, Frame, Pixel, dot
+from .sample import Block, Frame, Pixel, dot, lanes_for
 
 LOWEST = {"int8": -128, "uint8": 0}
-DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8")
-PLANES = ("float32", "float16", "bfloat16")
+PLANES = ("float32", "float16", "bfloat16", "float64")
 """Types that are pooled where rows lie together."""
+DTYPES = (*PLANES, *LOWEST)
 FARTHEST = 4
 """Distance of two windows of a row up to which vectors of them are picked."""
 _WRITTEN = 8
@@ -50,11 +50,12 @@ def pool_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operan
     of each axis are.
     """
     placed = kind == "place"
-    working = dtype if dtype in LOWEST and kind in ("max", "place") else "float32"
+    working = dtype if dtype in LOWEST and kind in ("max", "place") else working_type(dtype)
     frame = Frame(f, rank, lanes, "int32" if placed else working, out, operands, after)
     x, strides, steps = frame.cell(PTR), frame.cells(rank + 1), frame.cells(rank)
     begins, counts = frame.cells(rank, PTR), frame.cells(rank, PTR)
     sizes = frame.cells(rank, PTR) if kind == "average" else []
+    number_ty = F32 if dtype in LOWEST else LLVM[working]
     zero = f.load(F32, frame.cell(PTR)) if kind == "average" and dtype in LOWEST else None
     numbers, apart = (frame.cells(rank), frame.cells(rank)) if placed else ([], [])
     elem = LLVM[dtype]
@@ -85,7 +86,7 @@ def pool_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operan
                 count = f.load(F32, sizes[-1], w)
                 for s in size:
                     count = count * s
-                share = 1 / count
+                share = 1 / f.cast(count, number_ty)
 
             def block(c: V, vectors: int, mask: V | None) -> list[V]:
                 def tap(p: V, sums: Sequence[V], place: V | None = None) -> list[V]:
@@ -157,9 +158,15 @@ def _joined(f: Body, kind: str, total: V, x: V, dtype: str) -> V:
     return total + (f.unary("fabs", x) if kind == "l1" else x)
 
 
-def planes_room(machine: Machine, width: int, wide: int, left: int, taps: int, step: int, apart: int) -> int:
+def working_type(dtype: str) -> str:
+    """In which sums and comparisons are made."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+def planes_room(machine: Machine, dtype: str, width: int, wide: int, left: int, taps: int, step: int,
+                apart: int) -> int:
     """Elements that a row of `wide` of the input takes with its margins, for `width` windows."""
-    lanes = machine.lanes()
+    lanes = lanes_for(machine, dtype)
     read = -(-width // lanes) * lanes * step + ((taps - 1) * apart // step + 1) * step
     return max(read, left + -(-wide // lanes) * lanes) + lanes
 
@@ -173,8 +180,9 @@ def pool_planes(f: Body, out: V, x: V, channels: V, rows: V, wide: V, width: V, 
     `taps` elements `apart` in a row, `step` from each other. An item is a row of results: its rows are made
     one in scratch, with margins. The tables are those of the rows; `left` elements of a row's first window
     lie before it. Behind the cells, for the average, what is divided by along each axis."""
-    lanes, elem = f.machine.lanes(), LLVM[dtype]
-    ty, read_ty = vec(F32, lanes), vec(elem, lanes)
+    working, elem = working_type(dtype), LLVM[dtype]
+    lanes = lanes_for(f.machine, dtype)
+    ty, read_ty = vec(LLVM[working], lanes), vec(elem, lanes)
     least = -math.inf if kind == "max" else 0.0
     nothing, line = f.const(ty, least), f.scratch
     by_row, by_column = (f.arg(17, PTR), f.arg(18, PTR)) if kind == "average" else (None, None)
@@ -184,7 +192,7 @@ def pool_planes(f: Body, out: V, x: V, channels: V, rows: V, wide: V, width: V, 
     def join_rows(base: V, count: V | None) -> None:
         def one(at: V, w: V, mask: V | None, total: V) -> V:
             v = f.load_masked(read_ty, at, w, mask, least)
-            return _joined(f, kind, total, convert(f, v, dtype, "float32"), dtype)
+            return _joined(f, kind, total, convert(f, v, dtype, working), dtype)
 
         def vector(w: V, mask: V | None) -> None:
             if count is None:
@@ -207,14 +215,14 @@ def pool_planes(f: Body, out: V, x: V, channels: V, rows: V, wide: V, width: V, 
             if far not in loaded:
                 loaded[far] = [f.load(ty, line, first + (far * step + j * lanes)) for j in range(step)]
             v = picked(f, loaded[far], [divmod(i * step + lane, lanes) for i in range(lanes)])
-            total = v if total is None else _joined(f, inner, total, v, "float32")
+            total = v if total is None else _joined(f, inner, total, v, working)
         assert total is not None
         if share is not None and by_column is not None:
-            along = f.load_masked(ty, by_column, w, mask, 1.0)
-            total = total * (1 / (along * share))
+            along = f.load_masked(vec(F32, lanes), by_column, w, mask, 1.0)
+            total = total * (1 / f.cast(along * share, LLVM[working]))
         elif kind == "l2":
             total = f.unary("sqrt", total)
-        made = convert(f, total, "float32", dtype)
+        made = convert(f, total, working, dtype)
         f.store_masked(made, to, w, mask)
 
     def item(_: V, at: Sequence[V]) -> None:

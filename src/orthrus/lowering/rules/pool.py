@@ -10,7 +10,7 @@ import numpy as np
 
 from ...codegen.kernels import pool
 from ...codegen.kernels.sample import frame_cells, lanes_for
-from ...codegen.write.expr import Expr
+from ...codegen.write.expr import BYTES, Expr
 from ...ir import No, Node, Value
 from ...ops.nn.geometry import Window, window
 from ...records import dataclass
@@ -126,7 +126,7 @@ def pooled(lo: Lowering, x: Tensor, kind: str, attrs: dict[str, Any], zero: Tens
         return No("its padding is wider than its kernel")
     if kind != "place" and dtype in pool.PLANES and len(win.size) == 2 and x.strides[3] == 1 and (
             x.strides[1] != 1 or shape[1] == 1) and _in_rows(
-                win.out[1], win.strides[1], win.kernel[1], lo.machine.lanes()):
+                win.out[1], win.strides[1], win.kernel[1], lanes_for(lo.machine, dtype)):
         return _planes(lo, x, kind, win, bool(attrs.get("count_include_pad")))
     t = image(lo, x)
     if kind == "max" and _apart(math.prod(win.kernel[:-1]), win.kernel[-1], math.prod(win.size[:-1]),
@@ -170,14 +170,15 @@ def _planes(lo: Lowering, x: Tensor, kind: str, win: Window, padded: bool) -> Pe
         tables += [lo.table(pool.divisors, win, i, padded) for i in (0, 1)]
     taps, step, apart = win.kernel[1], win.strides[1], win.dilations[1]
     wide, width, left = win.size[1], win.out[1], win.begin[1]
-    room = pool.planes_room(lo.machine, width, wide, left, taps, step, apart)
+    room = pool.planes_room(lo.machine, x.dtype, width, wide, left, taps, step, apart)
     spec = pool.pool_planes(dtype=x.dtype, kind=kind, down=win.kernel[0], taps=taps, step=step, apart=apart)
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         to = out if tree is None and out.strides[3] == 1 else lo.new(shape, x.dtype)
         lo.step(spec, [Out(to), x, shape[1], win.out[0], wide, width, left, room, *x.strides[:3],
                        x.strides[2] * win.dilations[0], *to.strides[:3], *tables],
-                math.prod(shape[:3]), max(1, _GRAIN // (wide + width)), 4 * room)
+                math.prod(shape[:3]), max(1, _GRAIN // (wide + width)),
+                room * BYTES[pool.working_type(x.dtype)])
         if to is not out:
             store(lo, out, tree or Expr.leaf(0, x.dtype), [to, *operands])
     return Pending(shape, x.dtype, emit)
