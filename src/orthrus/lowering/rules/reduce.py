@@ -97,6 +97,7 @@ def _lying_like(what: Folded, out: Tensor) -> Tensor:
 def _in_pieces(lo: Lowering, what: Folded, out: Tensor, after: Expr | None, operands: Sequence[Tensor]
                ) -> None:
     """Fixed parts of the outermost long axis by themselves, then their results."""
+    what = _one_axis_for_several(what)
     shape = what.shape
     axis = max(what.axes, key=lambda a: (min(shape[a], PIECES), abs(what.tensors[0].strides[a])))
     each = -(-shape[axis] // PIECES)
@@ -114,6 +115,19 @@ def _in_pieces(lo: Lowering, what: Folded, out: Tensor, after: Expr | None, oper
                parts.slice(0, count, 1).view(what.short, parts.strides[1:]))
     joined = Folded(what.kind, Expr.leaf(0, parts.dtype), [parts], (0, *inner))
     fold(lo, joined, _raised(out), after, [_raised(t) for t in operands])
+
+
+def _one_axis_for_several(what: Folded) -> Folded:
+    """The same with neighbouring axes that are folded, and lie in one run everywhere, as the last of them,
+    the others being 1."""
+    sizes, last = list(what.shape), len(what.shape) - 1
+    for a in range(last - 1, -1, -1):
+        if {a, last} <= set(what.axes) and all(
+                sizes[a] == 1 or t.strides[a] == sizes[last] * t.strides[last] for t in what.tensors):
+            sizes[a], sizes[last] = 1, sizes[a] * sizes[last]
+        else:
+            last = a
+    return Folded(what.kind, what.tree, what.mapped(lambda t: t.view(sizes, t.strides)), what.axes)
 
 
 def _whole(lo: Lowering, what: Folded, out: Tensor) -> None:
@@ -268,5 +282,6 @@ def arg(lo: Lowering, node: Node) -> Pending | No:
     reads = _read(lo, x, _work(lo.dtype(x)))
     kind = ("arg max" if node.op_type == "ArgMax" else "arg min") + (
         " last" if attrs.get("select_last_index") else "")
-    what = Folded(kind, reads.tree, reads.tensors, (axis,))
-    return pending(lo, what, bool(attrs["keepdims"]), "int64")
+    # places are of four bytes: numbers of as many stand in as many lanes
+    tree = reads.tree if BYTES[reads.tree.dtype] >= 4 else reads.tree.cast("int32")
+    return pending(lo, Folded(kind, tree, reads.tensors, (axis,)), bool(attrs["keepdims"]), "int64")
