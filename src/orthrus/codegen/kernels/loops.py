@@ -4,7 +4,7 @@
 that lie as one joined, the innermost in vectors. In memory order of the result: `outer` dimensions, of which
 an item is one position; a `middle` one looped over inside an item; the inner one, which where it is long is
 `cut` into blocks, one an item. Rows of at most `SHORT_ROW` elements have a kernel of their own, that puts
-several into a vector.
+several into a vector; copies of such rows that do not lie together go from row to row.
 """
 
 from __future__ import annotations
@@ -69,11 +69,14 @@ def _nested(shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...]) -> Nes
 def elementwise(made: Nest, tree: Expr, dtypes: Sequence[str]) -> tuple[Spec, Sequence[int], int, int]:
     """The kernel for a nest: its spec, the cells behind the arrays' addresses, its items and their grain.
     `dtypes`: the operands'; the result's is the tree's."""
-    sizes = made.sizes
     cost = 1 + tree.size() // 2
     ways = _ways(made, tree)
     if ways is not None:
         return _short_rows(made, tree, dtypes, ways, cost)
+    if tree.op == "leaf" and len(made.sizes) > 1 and made.sizes[-1] <= SHORT_ROW < made.sizes[-2] and any(
+            steps[-1] != 1 for steps in made.strides):
+        made = Nest(_outermost(made.sizes), tuple(map(_outermost, made.strides)))
+    sizes = made.sizes
     inner = sizes[-1] if sizes else 1
     middle = len(sizes) > 2 and sizes[-2] * inner <= BLOCK
     outer = max(len(sizes) - 1 - middle, 0)
@@ -86,6 +89,11 @@ def elementwise(made: Nest, tree: Expr, dtypes: Sequence[str]) -> tuple[Spec, Se
     each = min(inner, BLOCK) if cut else prod(sizes[outer:])
     spec = loop(tree=tree, dtypes=tuple(dtypes), kinds=made.kinds, outer=outer, middle=middle, cut=cut)
     return spec, cells, items, max(1, ENOUGH // max(1, each * cost))
+
+
+def _outermost(along: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes or strides of dimensions, the innermost moved outermost."""
+    return (along[-1], *along[:-1])
 
 
 def _ways(made: Nest, tree: Expr) -> tuple[str, ...] | None:
@@ -169,7 +177,26 @@ def loop(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], kinds: tuple[i
             value = f.insert(value, f.load(elem, base, index * steps[i]), lane)
         return value
 
+    def copied(places: Sequence[V], x: V, count: V | int) -> None:
+        """Elements copied one by one."""
+        cell, ends = f"i{8 * SIZES[elems[0]]}", list[tuple[V, V]]()
+        for place, step in zip(places, steps, strict=True):
+            by = f.i64(1) if step is None else step
+            ends.append((f.gep(place, x * by, cell), by))
+        (to, wide), (source, far) = ends
+
+        def each(lane: V | int) -> None:
+            f.store(f.load(cell, source, far * lane), to, wide * lane)
+        if isinstance(count, int):
+            for lane in range(count):
+                each(lane)
+        else:
+            f.loop(0, count, 1, [], each)
+
     def vector(places: Sequence[V], x: V, rest: V | None, lanes: int = lanes) -> None:
+        if tree.op == "leaf" and kinds[-1] == STRIDED and (kinds[0] == STRIDED or widest == 1):
+            copied(places, x, lanes if rest is None else rest)
+            return
         mask = None if rest is None else f.mask(lanes, rest)
         last = None if rest is None else x + rest - 1
         value = emit(f, tree, [read(i, places[i], x, mask, last, lanes) for i in range(1, count)])
@@ -178,8 +205,14 @@ def loop(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], kinds: tuple[i
         if kinds[0] == CONTIGUOUS:
             f.store_masked(value, places[0], x, mask)
             return
-        f.loop(0, lanes if rest is None else rest, 1, [], lambda lane: f.store(
-            f.extract(value, lane), places[0], (x + lane) * steps[0]))
+        step = steps[0]
+        assert step is not None
+        to = f.gep(places[0], x * step, _cell(elems[0]))
+        if rest is None:
+            for lane in range(lanes):
+                f.store(f.extract(value, lane), to, step * lane)
+        else:
+            f.loop(0, rest, 1, [], lambda lane: f.store(f.extract(value, lane), to, lane * step))
 
     def line(places: Sequence[V], begin: V | int, end: V) -> None:
         if unroll * wide > lanes:

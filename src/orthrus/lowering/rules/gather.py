@@ -14,7 +14,9 @@ from ...codegen.write.expr import BYTES, LLVM, Expr
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
 from ...ops.tensor.movement import BLOCK_MODES, PAD_MODES
+from ...shapes.symbolic import choice
 from ..lower import BOTH, Lowering, Out, Pending, lowers, varied
+from ..rule_sets import RULES
 from ..tensor import Tensor, c_strides
 from .rows import lying
 
@@ -26,6 +28,8 @@ _COLUMNS, _ROWS = 8, (32, 64 * EACH)
 """Up to so many elements of each of so many rows, at least and at most, are gathered column by column."""
 ABREAST = 8
 """Vectors that run along an axis side by side, so that memory is read in long runs."""
+_LONG = 64
+"""Elements of a run that is repeated as it is; shorter ones are doubled first."""
 
 Write = Callable[[Lowering, Tensor], None]
 
@@ -285,11 +289,43 @@ def tile(lo: Lowering, node: Node) -> Pending | No:
     shape = tuple(d * r for d, r in zip(t.shape, repeats, strict=True))
 
     def write(lo: Lowering, out: Tensor) -> None:
-        wide = [v for d, r in zip(t.shape, repeats, strict=True) for v in (r, d)]
-        source = t.view(wide, [v for s in t.strides for v in (0, s)])
-        steps = [v for d, s in zip(t.shape, out.strides, strict=True) for v in (d * s, s)]
-        lo.copy(source, out.view(wide, steps))
+        if lo.rules is not RULES:
+            wide = [v for d, r in zip(t.shape, repeats, strict=True) for v in (r, d)]
+            source = t.view(wide, [v for s in t.strides for v in (0, s)])
+            steps = [v for d, s in zip(t.shape, out.strides, strict=True) for v in (d * s, s)]
+            lo.copy(source, out.view(wide, steps))
+            return
+        part = out
+        for a, d in enumerate(t.shape):
+            part = part.slice(a, 0, d)
+        lo.copy(t, part)
+        for a in reversed(range(t.rank)):  # so that what is copied along outer axes is long
+            part = out
+            for outer in range(a):
+                part = part.slice(outer, 0, t.shape[outer])
+            _repeated(lo, part, a, t.shape[a], repeats[a])
     return placed(shape, t.dtype, write, lying(t.view(shape, t.strides)))
+
+
+def _repeated(lo: Lowering, out: Tensor, axis: int, size: int, times: int) -> None:
+    """Fill `out` along `axis` with its first `size` elements, `times` in all: what is there is doubled until
+    it is a long run, and that copied as often as is wanted."""
+    done, behind = 1, math.prod(out.shape[axis + 1:])
+    outer, inner = out.shape[:axis], out.shape[axis + 1:]
+    before, step, after = out.strides[:axis], out.strides[axis], out.strides[axis + 1:]
+    while done < times:
+        copied = min(done, times - done)
+        count, again = copied * size, (times - done) // copied if _is_long(copied * size * behind) else 1
+        shape = (*outer, again, count, *inner)
+        target = out.slice(axis, done * size, again * count)
+        lo.copy(out.view(shape, (*before, 0, step, *after)),
+                target.view(shape, (*before, count * step, step, *after)))
+        done += copied * again
+
+
+@choice()
+def _is_long(run: int) -> bool:
+    return run >= _LONG
 
 
 def _runs(at: np.ndarray) -> list[tuple[int, int, int]]:
@@ -356,9 +392,9 @@ def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
         for a in range(t.rank):
             middle = middle.slice(a, before[a], t.shape[a])
         lo.copy(t, middle)
-        for a in range(t.rank):
+        for a in reversed(range(t.rank)):  # so that what is copied along outer axes is long
             part = out
-            for other in range(a + 1, t.rank):
+            for other in range(a):
                 part = part.slice(other, before[other], t.shape[other])
             count = t.shape[a]
             if mode == "constant":
