@@ -7,6 +7,7 @@ import ctypes
 import functools
 import mmap
 import struct
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ from orthrus.codegen.write.spec import Spec
 
 _libc = ctypes.CDLL(None)
 _kept: list[Any] = []
+_MOST = 2000
+_blocks: deque[tuple[int, mmap.mmap]] = deque()
+"""Guarded blocks that are kept, at most: each is three of the 65,000 mappings that a process may have."""
 
 
 @functools.lru_cache(512)
@@ -84,6 +88,8 @@ def guarded(array: np.ndarray, before: bool = False) -> np.ndarray:
     offset = page if before else page + body - array.nbytes
     made = np.frombuffer(block, array.dtype, array.size, offset).reshape(array.shape)
     made[...] = array
-    _kept.append(block)
     board.guards[start + page] = start + offset, start + offset + array.nbytes
+    _blocks.append((start + page, block))
+    if len(_blocks) > _MOST:
+        board.guards.pop(_blocks.popleft()[0], None)
     return made
