@@ -8,11 +8,12 @@ import sys
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
+from skips import needs
 
 import orthrus as ort
 from orthrus import errors
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are raised at once elsewhere")
+pytestmark = needs("POSIX")
 
 
 class TimeIsOver(Exception):
