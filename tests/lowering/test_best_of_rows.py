@@ -82,3 +82,37 @@ def test_short_rows_side_by_side(machine: Machine | None, dtype: str) -> None:
             wanted, at = expected(x, k, bool(largest))
             np.testing.assert_array_equal(np.moveaxis(y, axis, -1), wanted)
             np.testing.assert_array_equal(np.moveaxis(i, axis, -1), at)
+
+
+@pytest.mark.parametrize("machine", (detect.host(), AVX2, SSE2))
+@pytest.mark.parametrize("dtype", ("float32", "float64", "float16", "int8", "int32", "uint32", "int64"))
+def test_long_rows(machine: Machine | None, dtype: str) -> None:
+    """Rows of which only some are looked at: in any order, of few values, the best of them at either end; and
+    those of which too many would have to be."""
+    rng = np.random.default_rng(len(dtype))
+    with mock.patch.object(detect, "host", lambda: machine):
+        for length, k in ((4096, 1), (4099, 32), (9000, 17), (20001, 150)):
+            largest = (length + k) % 2
+            node = helper.make_node("TopK", ["x", "k"], ["y", "i"], largest=largest)
+            kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+            made = model([node], [info("x", kind, [None, length])],
+                         [info("y", kind, None), info("i", 7, None)], {"k": np.array([k])})
+            engine = Engine(made.SerializeToString(), Config())
+            found = rows(rng, dtype, (8, length), 100)
+            found[1] = np.sort(found[1])
+            found[2] = np.sort(found[2])[::-1]
+            found[3] = rows(rng, dtype, (length,), 0)
+            found[4] = rows(rng, dtype, (length,), 1)
+            found[5] = 0 if largest else 101
+            found[5, :length // 3] = 1 + np.arange(length // 3) % 100
+            if np.dtype(dtype).kind == "f":
+                found[6] = rng.standard_normal(length)
+                found[7] = np.linspace(-1, 1, length) * (1 - 2 * largest)
+            y, i = engine.run(None, {"x": found})
+            wanted, at = expected(found, k, bool(largest))
+            np.testing.assert_array_equal(y, wanted)
+            assert np.array_equal(i, at)
+
+
+def test_few_of_long_rows_are_looked_at() -> None:
+    assert top_k.is_long(16, 1 << 16, 500) and not top_k.is_long(16, 1 << 16, 1000)

@@ -2,6 +2,7 @@
 
 Elements become integers that sort as they do. The k-th largest is found bit by bit from the top, each bit by
 one count over the row; those above it and as many equal ones as are missing are listed and sorted by merging.
+Of long rows only those are looked at that are not below the k-th of the largest elements of groups.
 Of short rows and few best, a vector of rows is done at a time: each element finds its place in their lists.
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
+from ...shapes.symbolic import choice
 from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.convert import convert
@@ -24,6 +27,8 @@ from .rows import cell_of, positions
 UNROLL = 4
 SHORT, MOST = 320, 16
 """Elements of a row, and how many best of it, for which rows are done a vector at a time, at most."""
+GROUP = 64
+"""Vectors of which the largest of each lane is found first, of rows that are long."""
 
 
 def working(dtype: str) -> str:
@@ -31,20 +36,32 @@ def working(dtype: str) -> str:
     return {"float16": "float32", "bfloat16": "float32"}.get(dtype, dtype if BYTES[dtype] >= 4 else "int32")
 
 
-def scratch(machine: Machine, dtype: str, length: int, k: int) -> int:
-    """Bytes that a thread needs."""
+@choice()
+def is_long(lanes: int, length: int, k: int) -> bool:
+    """Whether a row has so many groups that their largest elements tell which few are to be looked at."""
+    return length >= max(2 * GROUP * max(k, lanes), 4096)
+
+
+def scratch(machine: Machine, dtype: str, length: int, k: int, far: bool) -> int:
+    """Bytes that a thread needs; `far`: of long rows."""
     size = BYTES[working(dtype)]
-    block = UNROLL * machine.lanes(size)
-    return -(-length // block) * block * size + 32 * (k + 1)
+    lanes = machine.lanes(size)
+    block = UNROLL * lanes
+    return -(-length // block) * block * size + 32 * (k + 1) + far * 8 * (_most(k) + lanes)
+
+
+def _most(k: Any) -> Any:
+    """Elements of a long row that are looked at, at most."""
+    return k * 4 + 1024
 
 
 @template("values:ptr places:ptr x:ptr length:i64 k:i64 levels:i64")
 def best_of_rows(f: Body, values: V, places: V, x: V, length: V, k: V, levels: V, *, dtype: str, outer: int,
-                 least: bool, unit: bool) -> None:
+                 least: bool, unit: bool, far: bool = False) -> None:
     """The `k` largest, or with `least` smallest, of `length` elements, NaN being the largest there is;
-    `levels`: the binary logarithm of k, rounded up; `unit`: the elements lie next to each other. Cells
-    behind: outer sizes but for the first, then of the values, of their indices (int64) and of x the strides
-    over them and along the row. Scratch: see `scratch`."""
+    `levels`: the binary logarithm of k, rounded up; `unit`: the elements lie next to each other, and with
+    `far` are many, see `is_long`. Cells behind: outer sizes but for the first, then of the values, of their
+    indices (int64) and of x the strides over them and along the row. Scratch: see `scratch`."""
     cells, elem, work = Cells(f, 6), LLVM[dtype], working(dtype)
     sizes = cells.several(outer - 1)
     steps = [cells.several(outer + 1) for _ in range(3)]
@@ -59,23 +76,87 @@ def best_of_rows(f: Body, values: V, places: V, x: V, length: V, k: V, levels: V
     def keyed(given: V) -> V:
         return _keyed(f, given, dtype, least)
 
+    few, candidates = _most(k), f.gep(lists, (k + 1) * 4, I64)
+
+    def vector(row: V, i: V) -> V:
+        return keyed(f.load(vec(elem, lanes), row, i))
+
+    def number(row: V, i: V) -> V:
+        return keyed(f.load(elem, row, i * steps[2][-1]))
+
+    def filled(begin: V, end: V) -> None:
+        f.loop(begin, end, 1, [], lambda i: f.store(f.const(key, low), f.scratch, i))
+
+    def everything(row: V) -> None:
+        f.loop(room - block, room, lanes, [], lambda i: f.store(f.const(ty, low), f.scratch, i))
+        whole = length & -lanes if unit else f.i64(0)
+        f.loop(0, whole, lanes, [], lambda i: f.store(vector(row, i), f.scratch, i))
+        f.loop(whole, length, 1, [], lambda i: f.store(number(row, i), f.scratch, i))
+
+    def largest_of_groups(row: V) -> V:
+        """The k-th of them."""
+        whole = length & -lanes
+
+        def group(begin: V, at: V) -> V:
+            end = f.minimum(begin + GROUP * lanes, whole)
+            (most,) = f.loop(begin, end, lanes, [f.const(ty, low)], lambda i, most: [
+                f.select((have := vector(row, i)) > most, have, most)])
+            f.store(most, f.scratch, at)
+            return at + lanes
+        (count,) = f.loop(0, whole, GROUP * lanes, [f.i64(0)], group)
+        filled(count, end := (count + (block - 1)) & -block)
+        return _nth(f, key, lanes, count, end, k, low)[0]
+
+    def listed(row: V, limit: V) -> V:
+        """How many are above `limit`, or of its k first equals; the first of them are in scratch, with their
+        indices."""
+        whole, higher = length & -lanes, f.select(limit.eq(~low), limit, limit + 1)
+
+        def one(i: V, at: V, left: V) -> list[V]:
+            have = number(row, i)
+            tie = have.eq(limit) & (left > 0)
+            f.store(have, f.scratch, at)
+            f.store(i, candidates, at)
+            return [at + f.cast((have > limit) | tie, I64), left - f.cast(tie, I64)]
+
+        def some(i: V, at: V, left: V) -> list[V]:
+            bar = f.splat(f.select(left > 0, limit, higher), lanes)
+            wanted = any_lane(f, vector(row, i) >= bar) & (at <= few)
+            return f.when(wanted, lambda: f.loop(i, i + lanes, 1, [at, left], one), lambda: [at, left])
+        now = f.loop(0, whole, lanes, [f.i64(0), k], some)
+        return f.loop(whole, f.select(now[0] <= few, length, whole), 1, now, one)[0]
+
+    def found(count: V, end: V) -> list[V]:
+        """The best of the `count` keys in scratch, filled up to `end`: their places there."""
+        nth, above = _nth(f, key, lanes, count, end, k, low)
+        _listed(f, ty, end, nth, k - above, bufs[0], bufs[1])
+        return sorted_lists(f, k, levels, bufs)[1:2]
+
     def item(_: V, at: Sequence[V]) -> None:
         to, index, row = (f.gep(b, dot(f, at, s[:-1]), e) for b, s, e in zip(
             (values, places, x), steps, (elem, I64, cell_of(dtype)), strict=True))
-        f.loop(room - block, room, lanes, [], lambda i: f.store(f.const(ty, low), f.scratch, i))
-        whole = length & -lanes if unit else f.i64(0)
-        f.loop(0, whole, lanes, [], lambda i: f.store(keyed(f.load(vec(elem, lanes), row, i)), f.scratch, i))
-        f.loop(whole, length, 1, [], lambda i: f.store(
-            keyed(f.load(elem, row, i * steps[2][-1])), f.scratch, i))
-        nth, above = _nth(f, key, lanes, length, room, k, low)
-        _listed(f, ty, room, nth, k - above, bufs[0], bufs[1])
-        _, order, _, _ = sorted_lists(f, k, levels, bufs)
 
-        def put(i: V) -> None:
-            found = f.load(I64, order, i)
-            f.store(f.load(elem, row, found * steps[2][-1]), to, i * steps[0][-1])
-            f.store(found, index, i * steps[1][-1])
-        f.loop(0, k, 1, [], put)
+        def put(order: V, names: V | None) -> None:
+            def one(i: V) -> None:
+                place = f.load(I64, order, i)
+                place = place if names is None else f.load(I64, names, place)
+                f.store(f.load(elem, row, place * steps[2][-1]), to, i * steps[0][-1])
+                f.store(place, index, i * steps[1][-1])
+            f.loop(0, k, 1, [], one)
+
+        def among_all() -> None:
+            everything(row)
+            put(found(length, room)[0], None)
+
+        def among(count: V) -> None:
+            end = (count + (block - 1)) & -block
+            filled(count, end)
+            put(found(count, end)[0], candidates)
+        if far:
+            count = listed(row, largest_of_groups(row))
+            f.when(count <= few, lambda: among(count), among_all)
+        else:
+            among_all()
     positions(f, sizes, item)
 
 

@@ -50,9 +50,11 @@ def top_k(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
         lo.step(spec, [Out(values), Out(places), t, length, sizes[-1], *sizes[1:-1], *lines],
                 math.prod(sizes[:-1]) * -(-sizes[-1] // lanes), max(1, GRAIN // (length * lanes)))
         return values, places
-    spec = kernels.best_of_rows(dtype=t.dtype, outer=len(sizes), least=least, unit=t.strides[axis] == 1)
+    unit = t.strides[axis] == 1
+    far = unit and kernels.is_long(lanes, length, k)
+    spec = kernels.best_of_rows(dtype=t.dtype, outer=len(sizes), least=least, unit=unit, far=far)
     lo.step(spec, [Out(values), Out(places), t, length, k, (k - 1).bit_length(), *sizes[1:], *lines],
-            math.prod(sizes), max(1, GRAIN // length), kernels.scratch(lo.machine, t.dtype, length, k))
+            math.prod(sizes), max(1, GRAIN // length), kernels.scratch(lo.machine, t.dtype, length, k, far))
     return values, places
 
 
