@@ -18,7 +18,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from . import classical, elementwise, few, movement, products
+from . import classical, elementwise, few, movement, odd, products
 from .measuring import Case, measured
 from .quantized import quantized
 
@@ -46,6 +46,10 @@ FAMILIES: tuple[Callable[[], Iterator[tuple[str, Case]]], ...] = (
     few.rows,
     few.channels,
     few.matrices,
+    odd.convolutions,
+    odd.folds,
+    odd.movement,
+    odd.best,
     quantized,
 )
 

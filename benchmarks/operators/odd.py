@@ -1,0 +1,98 @@
+"""Sizes and arrangements that networks seldom have: found slow by drawing cases."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .arrays import I8, I64, U8, D, F, case, floats, mixed
+from .elementwise import Cases, _name
+
+
+def convolutions() -> Cases:
+    """Of one tap: in groups, over some of the pixels, one channel a group, along one to three axes."""
+    for cin, cout, group in ((26, 26, 26), (86, 9, 1), (14, 20, 2), (60, 60, 3), (64, 32, 16), (16, 44, 4)):
+        for size, strides in (
+            ((23, 23, 22), (1, 1, 1)),
+            ((16, 15, 15), (3, 3, 1)),
+            ((56, 56), (1, 1)),
+            ((56, 56), (2, 2)),
+            ((1027,), (3,)),
+        ):
+            sides, steps = ("x".join(map(str, each)) for each in (size, strides))
+            yield (
+                f"Conv k1 {cin} to {cout} in {group}, {sides} by {steps}",
+                case(
+                    "Conv",
+                    {"x": floats(1, cin, *size)},
+                    {"w": floats(cout, cin // group, *[1] * len(size))},
+                    group=group,
+                    strides=strides,
+                ),
+            )
+
+
+def folds() -> Cases:
+    """Along axes behind which a few elements lie, of places among bytes, of all of an image."""
+    for shape, axis in (((10000, 2), 0), ((3, 5000, 4), 1), ((20, 1000, 3), 1), ((500, 16), 0)):
+        size = "x".join(map(str, shape))
+        for kind in ("Softmax", "LpNormalization", "Hardmax"):
+            yield f"{kind} {size} along {axis}", case(kind, {"x": floats(*shape)}, axis=axis)
+    for dtype in (U8, I8):
+        for width in (6, 18, 29, 100):
+            x = {"x": mixed(2000, width, dtype=dtype)}
+            yield f"ArgMax {_name(dtype)} 2000x{width}", case("ArgMax", x, axis=1)
+    for dtype in (F, D):
+        for kind in ("ReduceMax", "ReduceSum"):
+            x = {"x": mixed(8, 43, 666, 2, dtype=dtype)}
+            yield f"{kind} {_name(dtype)} 8x43x666x2", case(kind, x, {"a": np.arange(4)})
+    for size in ((2, 7, 11, 11), (1, 4, 80), (2, 8, 8, 8), (1, 64, 56, 56)):
+        axes, sides = len(size) - 2, "x".join(map(str, size))
+        for kind in ("MaxPool", "AveragePool"):
+            x = {"x": floats(*size, dtype=D)}
+            yield f"{kind} double {sides}", case(kind, x, kernel_shape=[3] * axes, strides=[2] * axes)
+
+
+def movement() -> Cases:
+    """Interleaved, taken apart, repeated and mirrored by few elements."""
+    for dtype in (F, U8, I64):
+        for count in (2, 3, 4):
+            parts = {f"x{i}": mixed(50000, 1, dtype=dtype) for i in range(count)}
+            yield f"Concat {_name(dtype)} {count} columns", case("Concat", parts, axis=1)
+            x = {"x": mixed(50000, count, dtype=dtype)}
+            yield (
+                f"Split {_name(dtype)} {count} columns",
+                case("Split", x, outputs=count, axis=1, num_outputs=count),
+            )
+        for shape, pads in (((6, 8, 30, 25), (3,) * 8), ((253, 53, 8), (3, 1, 2) * 2)):
+            for mode in ("constant", "reflect", "edge", "wrap"):
+                x = {"x": mixed(*shape, dtype=dtype)}
+                yield (
+                    f"Pad {mode} {_name(dtype)} {'x'.join(map(str, shape))}",
+                    case("Pad", x, {"p": np.array(pads)}, mode=mode),
+                )
+        for shape, times in (
+            ((11, 30, 1, 3, 2), (3, 1, 1, 2, 3)),
+            ((20, 30, 4), (2,) * 3),
+            ((3, 5), (100,) * 2),
+        ):
+            x = {"x": mixed(*shape, dtype=dtype)}
+            yield (
+                f"Tile {_name(dtype)} {'x'.join(map(str, shape))}",
+                case("Tile", x, {"r": np.array(times)}),
+            )
+
+
+def best() -> Cases:
+    """Of long rows, as vocabularies, anchors and scores are."""
+    for dtype in (F, D, I64):
+        for shape, k in (
+            ((50257,), 50),
+            ((16, 32000), 40),
+            ((8400,), 300),
+            ((120000,), 1000),
+            ((485657,), 30),
+        ):
+            yield (
+                f"TopK {k} {_name(dtype)} {'x'.join(map(str, shape))}",
+                case("TopK", {"x": mixed(*shape, dtype=dtype)}, {"k": np.array([k])}, outputs=2),
+            )
