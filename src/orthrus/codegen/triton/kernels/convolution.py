@@ -31,11 +31,14 @@ class Pair(Numbers):
 
 @kernel
 def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...], kinds: str, whole: bool,
-                few: int, even: bool, grouped: bool, cut: bool, tile: Tile, closing: Closing) -> None:
+                few: int, even: bool, grouped: bool, merged: int, cut: bool, tile: Tile, closing: Closing
+                ) -> None:
     """A tile of the result of one group. `taps`: of a window along each axis that has some. `kinds`: whether
     the stride of the image's channels, and of the weights' outputs, inputs and taps, is 1 or another.
     `whole`: a step stays within a tap, and is full of channels if `even`; else there are but a `few` of them,
-    by which places are divided at every step. `cut`: a block adds but some of the products."""
+    by which places are divided at every step. `merged`: so many groups are one, whose weights are 0 for each
+    other's channels: sums that are not finite are added up again, group by group, as 0 times infinity is NaN.
+    `cut`: a block adds but some of the products."""
     x, w = (k.pointer(name, "int8" if "int8" in dtype else dtype)
             for name, dtype in zip("xw", numbers.dtypes, strict=True))
     zeros = numbers.points(k)
@@ -84,7 +87,9 @@ def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...]
     sums, (lack_x, lack_w) = Sums(k, numbers, tile), numbers.lacks
     margin = _margin(k, numbers, zeros[0])
     window.stand(f"tl.minimum(m, {rows} - 1)[:, None]")
-    with k.block("for step in range(first, end):"):
+
+    def tiles(own: str) -> tuple[str, str]:
+        """A step's tiles of both, channels of the image where they are `own`."""
         if whole:
             k.text(f"""
                 chunks = tl.cdiv({cin}, {tile.k})
@@ -103,17 +108,28 @@ def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...]
             row, column = "tap[None, :]", "tap[:, None]"
         at, inside = window.at(window.places(row, taps))
         masks = [f"({inside})"] if inside else []
+        masks += [f"({own})[None, :]"] if own else []
         masks += [] if even else ["counts[None, :]"]
         a = k.load(x, f"({x_at}{at} + c{long}[None, :] * {x_c})", " & ".join(masks) or None, margin)
         kept = f"(n < {cout})[None, :]" if even else f"counts[:, None] & (n < {cout})[None, :]"
         b = k.load(w, f"({w_at}{column} * {w_t} + c[:, None] * {w_i} + n[None, :] * {w_o})", kept,
                    str(-lack_w))
-        a, b = (k.let(f"{value} ^ -128") if lack else value for value, lack in ((a, lack_x), (b, lack_w)))
+        return a, b
+    with k.block("for step in range(first, end):"):
+        a, b = (k.let(f"{value} ^ -128") if lack else value
+                for value, lack in zip(tiles(""), (lack_x, lack_w), strict=True))
         if numbers.subtracts[1] and not even:
             a = k.let(f"tl.where(counts[None, :], {a}, 0).to(tl.int8)")
         if all(numbers.subtracts):
             k.text("count += tl.sum(counts.to(tl.int32))")
         sums.add(a, b)
+    if merged > 1 and "float" in numbers.total:
+        with k.block('if tl.min((tl.abs(acc) < float("inf")).to(tl.int32)) == 0:'), k.block(
+                f"for one in range({merged}):"):
+            k.text("alone = tl.zeros_like(acc)")
+            with k.block("for step in range(first, end):"):
+                sums.add(*tiles(f"c // ({cin} // {merged}) == one"), "alone")
+            k.text(f"acc = tl.where((n // ({cout} // {merged}) == one)[None, :], alone, acc)")
     value = sums.less(zeros, ("m", ""), (f"({out_at}n)", f"n < {cout}"), "count")
     with parts.last("tl.program_id(0)", cells, [value], *lying(tile)) as (value,):
         close.store(value, [("m[:, None]", f"m[:, None] < {rows}"),

@@ -206,11 +206,11 @@ class Sums:
         if self.subtracts[0]:
             k.text(f"sum_b = tl.zeros(({tile.n},), tl.int32)")
 
-    def add(self, a: str, b: str) -> None:
-        """Add a tile of each."""
+    def add(self, a: str, b: str, to: str = "acc") -> None:
+        """Add the product of a tile of each."""
         k, total = self.k, self.factors.total
         how = f"input_precision='{self.factors.precision}', " if total == "float32" else ""
-        k.text(f"acc = tl.dot({a}, {b}, acc, {how}out_dtype={k.typed(total)})")
+        k.text(f"{to} = tl.dot({a}, {b}, {to}, {how}out_dtype={k.typed(total)})")
         if self.subtracts[1]:
             k.text(f"sum_a += tl.sum({a}.to(tl.int32), 1)")
         if self.subtracts[0]:

@@ -120,13 +120,13 @@ class Convolution:
                        *_far(strides), *several],
                 -(-self.rows // tile.m) * -(-channels // tile.n))
 
-    def _products(self, lo: GpuLowering) -> tuple[int, int, int, Tensor]:
-        """Groups, channels in and out of one, and weights [groups, out, in, taps] as the kernel has them:
-        matrix units take bytes whose inputs are neighbours."""
+    def _products(self, lo: GpuLowering) -> tuple[int, Tensor]:
+        """How many groups are one, and weights [groups, out, in, taps] as the kernel has them: matrix units
+        take bytes whose inputs are neighbours."""
         g, given = self.g, self.weights.array
         if given is None:
             assert self.weights.tensor is not None
-            return g.groups, g.cin, g.cout, self.weights.tensor
+            return 1, self.weights.tensor
         count = 1
         while not self.zeros.b and g.groups % (2 * count) == 0 and 2 * count * min(g.cin, g.cout) <= FULL:
             count *= 2
@@ -134,27 +134,28 @@ class Convolution:
         order = (0, 3, 1, 2) if given.dtype.name in BYTES else (0, 3, 2, 1)
         packed = lo.constant((self.weights.key, "packed", count), lambda: np.ascontiguousarray(
             self.weights.merged(count).reshape(groups, cout, cin, -1).transpose(order)))
-        return groups, cin, cout, packed.permute([order.index(axis) for axis in range(4)])
+        return count, packed.permute([order.index(axis) for axis in range(4)])
 
     def _write_products(self, lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]
                         ) -> None:
         it, x = self.slid, self.slid.image
-        groups, cin, cout, weights = self._products(lo)
+        merged, weights = self._products(lo)
+        groups, cout, cin, _ = weights.shape
         taps, rounds = math.prod(it.taps), precision(lo, x.dtype)
         overlap = max(1.0, self.rows * taps * cin * groups / x.size)
         problem = Problem(self.rows, cout, taps * cin, groups, x.dtype, rounds, overlap)
         known = candidates(lo.target, problem)
         ways = [way for way in known if not it.taps or _suits(way[0], cin)] or known[:1]
-        way = ways[0] if lo.tuner is None else lo.tuner.best(lo, self._task(weights, out), ways)
-        self._write_tiles(lo, it, self.zeros.tensors(), weights, out, tree, operands, way)
+        way = ways[0] if lo.tuner is None else lo.tuner.best(lo, self._task(weights, merged, out), ways)
+        self._write_tiles(lo, it, self.zeros.tensors(), weights, merged, out, tree, operands, way)
 
-    def _task(self, weights: Tensor, out: Tensor) -> Task:
+    def _task(self, weights: Tensor, merged: int, out: Tensor) -> Task:
         """What is measured where tiles are."""
         it = self.slid
 
         def compute(lo: GpuLowering, reads: Sequence[Tensor], out: Tensor, way: tuple[Tile, int]) -> None:
             x, w, *zeros = reads
-            self._write_tiles(lo, replace(it, image=x), zeros, w, out, None, [], way)
+            self._write_tiles(lo, replace(it, image=x), zeros, w, merged, out, None, [], way)
         numbers = "_".join(map(str, (*it.image.shape, *weights.shape, *it.numbers)))
         axes = " ".join(it.slide.axes)
         strides = _letters((it.image.strides[1], *weights.strides[1:]))
@@ -163,9 +164,9 @@ class Convolution:
         return Task(" ".join(filter(None, ("convolution", types, axes, strides, zeros))), numbers,
                     [it.image, weights, *self.zeros.tensors()], out, compute)
 
-    def _write_tiles(self, lo: GpuLowering, it: Slid, zeros: Sequence[Tensor], weights: Tensor, out: Tensor,
-                     tree: Expr | None, operands: list[Tensor], way: tuple[Tile, int]) -> None:
-        """`weights` [groups, out, in, taps], as the kernel has them."""
+    def _write_tiles(self, lo: GpuLowering, it: Slid, zeros: Sequence[Tensor], weights: Tensor, merged: int,
+                     out: Tensor, tree: Expr | None, operands: list[Tensor], way: tuple[Tile, int]) -> None:
+        """`weights` [groups, out, in, taps], as the kernel has them, each group of `merged`."""
         x, (tile, parts) = it.image, way
         groups, cout, cin, _ = weights.shape
         taps, sums, rounds = math.prod(it.taps), summed(x.dtype), precision(lo, x.dtype)
@@ -181,8 +182,8 @@ class Convolution:
         strides = x.strides[1], *weights.strides[1:]
         spec = convolution(
             numbers=pair, slide=it.slide, taps=it.taps, kinds=_letters(strides), whole=whole,
-            few=0 if whole else cin, even=whole and cin % tile.k == 0, grouped=groups > 1, cut=cut,
-            tile=tile, closing=closing)
+            few=0 if whole else cin, even=whole and cin % tile.k == 0, grouped=groups > 1, merged=merged,
+            cut=cut, tile=tile, closing=closing)
         grouped = [groups, weights.strides[0]] if groups > 1 else []
         numbers = [self.rows, *([cin] if whole else []), cout, *_far(strides),
                    *([each, parts] if cut else []), *grouped]
