@@ -80,6 +80,12 @@ def test_how_often_loops_turn(given: dict[str, int], turns: int) -> None:
     assert list(trips(TEXT, {**given, "number of programs": 7})) == [(1, turns), (2, 7)]
 
 
+def test_loops_over_numbers_that_hardly_come_do_not_turn() -> None:
+    text = "def kernel(n):\n    if n:\n        for i in range(n):\n            n\n" + (
+        "    if rare:\n        for i in range(n):\n            for j in range(3):\n                n\n")
+    assert list(trips(text, {"n": 5})) == [(1, 5), (1, 0), (2, 0)]
+
+
 @pytest.mark.parametrize("target", CHIPS)
 def test_more_work_takes_no_less(target: str) -> None:
     work = Tally(vector=100, scalar=10, matrix=30, shared=1000, near=1000, rounds=2)
@@ -110,6 +116,7 @@ def single(op_type: str, shape: tuple[int, ...], *weights: np.ndarray, **attribu
 CASES = {
     "product": single("MatMul", (70, 260), np.ones((260, 90))),
     "convolution": single("Conv", (1, 32, 12, 12), np.ones((48, 32, 3, 3)), pads=[1] * 4),
+    "groups": single("Conv", (1, 32, 12, 12), np.ones((32, 4, 3, 3)), pads=[1] * 4, group=8),
     "rows": single("Softmax", (30, 500)),
     "long rows": single("Softmax", (3, 9000)),
     "sum": single("ReduceSum", (40_000,), keepdims=0),

@@ -17,6 +17,7 @@ from typing import Any
 from ...records import dataclass
 from .targets import CUDA, Target
 from .tiles import chip
+from .write import RARE
 
 _SIZES = {
     "byte": 1, "ubyte": 1, "sbyte": 1, "short": 2, "ushort": 2, "sshort": 2, "dword": 4, "dwordx2": 8,
@@ -199,7 +200,7 @@ def _shape(name: str) -> tuple[str, ...]:
 
 def trips(text: str, arguments: Mapping[str, Any]) -> Iterator[tuple[int, float]]:
     """The loops of a kernel's text in order: how deep each lies, and how often it turns in the first program,
-    1 where that depends on what was loaded."""
+    1 where that depends on what was loaded, 0 in what is done rarely."""
     body = ast.parse(text).body[0]
     assert isinstance(body, ast.FunctionDef)
     yield from _walked(body.body, dict(arguments), 1)
@@ -218,7 +219,9 @@ def _walked(body: Sequence[ast.stmt], known: dict[str, Any], depth: int) -> Iter
             yield depth, 1.0
             yield from _walked(each.body, known, depth + 1)
         elif isinstance(each, ast.If):
-            yield from _walked([*each.body, *each.orelse], known, depth)
+            inside = _walked([*each.body, *each.orelse], known, depth)
+            rare = isinstance(each.test, ast.Name) and each.test.id == RARE
+            yield from ((deep, 0.0) for deep, _ in inside) if rare else inside
 
 
 def _assign(it: ast.Assign, known: dict[str, Any]) -> None:

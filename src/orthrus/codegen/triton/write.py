@@ -42,6 +42,9 @@ SIZE, COUNT, NUMBER = "size", "count", "number"
 """Arguments that are no pointers: integers, 32 bits wide unless their values need more, of which kernels may
 be made for multiples of 16 or not; a float32."""
 
+RARE = "rare"
+"""The variable that holds whether numbers are such as hardly come: see `Writer.rarely`."""
+
 _kernels: dict[str, Callable[..., None]] = {}
 
 
@@ -154,6 +157,14 @@ class Writer:
         self._depth += 1
         yield
         self._depth -= 1
+
+    @contextlib.contextmanager
+    def rarely(self, condition: str) -> Iterator[None]:
+        """What is added inside is done where numbers are such as hardly come; estimates leave its loops
+        out."""
+        self.text(f"{RARE} = {condition}")
+        with self.block(f"if {RARE}:"):
+            yield
 
     def fresh(self, stem: str = "v") -> str:
         """A name nothing else has."""

@@ -124,10 +124,10 @@ def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...]
             k.text("count += tl.sum(counts.to(tl.int32))")
         sums.add(a, b)
     if merged > 1 and "float" in numbers.total:
-        with k.block('if tl.min((tl.abs(acc) < float("inf")).to(tl.int32)) == 0:'), k.block(
+        with k.rarely('tl.min((tl.abs(acc) < float("inf")).to(tl.int32)) == 0'), k.block(
                 f"for one in range({merged}):"):
             k.text("alone = tl.zeros_like(acc)")
-            with k.block("for step in range(first, end):"):
+            with k.block("for step in tl.range(first, end, num_stages=1):"):
                 sums.add(*tiles(f"c // ({cin} // {merged}) == one"), "alone")
             k.text(f"acc = tl.where((n // ({cout} // {merged}) == one)[None, :], alone, acc)")
     value = sums.less(zeros, ("m", ""), (f"({out_at}n)", f"n < {cout}"), "count")
