@@ -69,6 +69,29 @@ def test_other_multiples_have_other_kernels() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("target", AMD)
+def test_images_of_other_sizes(target: str) -> None:
+    """Convolutions of every kind, pools and resizes, of batches and sizes that nobody lowered."""
+    def drawn(*shape: int) -> np.ndarray:
+        return np.random.default_rng(shape).normal(size=shape).astype(np.float32)
+    nodes = [
+        node("Conv", "x w0", "a", pads=[1] * 4, strides=[2, 2]), node("Relu", "a", "b"),
+        node("Conv", "b w1", "c", group=4, auto_pad="SAME_UPPER"), node("Add", "c b", "d"),
+        node("Conv", "d w2", "e", group=16, pads=[1] * 4), node("MaxPool", "e", "f", kernel_shape=[2, 2]),
+        node("AveragePool", "f", "g", kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2]),
+        node("ConvTranspose", "g w3", "h", strides=[2, 2], pads=[1] * 4),
+        node("Resize", "g - twice", "i", mode="nearest"), node("Resize", "g - twice", "j", mode="cubic"),
+        node("Concat", "i j", "k", axis=1), node("Conv", "k w4", "l")]
+    session = on_gpu(model(
+        nodes, {"x": ["n", 3, "h", "w"]}, ["h", "k", "l"], w0=drawn(16, 3, 3, 3), w1=drawn(16, 4, 3, 3),
+        w2=drawn(16, 1, 3, 3), w3=drawn(16, 8, 4, 4), w4=drawn(8, 32, 1, 1),
+        twice=np.array([1, 1, 2, 2], np.float32)), target, alone=True)
+    used = [agree(session, {"x": drawn(n, 3, h, w)}) for n, h, w in (
+        (2, 24, 20), (2, 26, 20), (3, 26, 22), (3, 27, 21))]
+    assert used == [[False], [True], [True], [True]], [part.learner.unlearnt for part in parts(session)]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_random_graphs(seed: int) -> None:
     proto, _ = random_graphs.build(seed)

@@ -70,6 +70,9 @@ _SHARED = 128
 _LINE = 64
 """Bytes in a row of a factor that are read at once."""
 
+FULL = 16
+"""Channels from which on a tap's products fill a step of a matrix unit."""
+
 _QUARTERS = 4
 """Parts of a unit that multiply by themselves, each the tiles of other warps."""
 
@@ -89,8 +92,8 @@ def chip(target: Target) -> Chip:
 
 @dataclass(frozen=True)
 class Problem:
-    """A product of `count` pairs of matrices, of `dtype` and `precision`. `shared`: how many of A's elements
-    are the same one in memory, as windows that overlap have them."""
+    """A product of `count` pairs of matrices, of `dtype` and `precision`. `elements`: of all A in memory,
+    where windows overlap there; `run`: how many of k lie together, a tap's channels."""
 
     m: int
     n: int
@@ -98,7 +101,18 @@ class Problem:
     count: int
     dtype: str
     precision: str = "ieee"
-    shared: float = 1
+    elements: int = 0
+    run: int = 0
+
+    @property
+    def shared(self) -> float:
+        """How many of A's elements are the same one in memory."""
+        return max(1.0, self.m * self.k * self.count / self.elements) if self.elements else 1.0
+
+    def suits(self, tile: Tile) -> bool:
+        """Whether steps of a tile stay within a run, and are full, where runs are long enough."""
+        run = self.run
+        return run < FULL or (tile.k <= run if run % FULL else run % tile.k == 0)
 
     @property
     def itemsize(self) -> int:
@@ -126,7 +140,8 @@ def candidates(target: Target, it: Problem) -> list[tuple[Tile, int]]:
     """Tiles and into how many parts k is cut, the fastest first by the model."""
     found = {(tile, parts): cycles(target, it, tile, parts)
              for tile in _tiles(target, it) for parts in _parts(target, it, tile)}
-    return sorted(found, key=lambda made: found[made])
+    known = sorted(found, key=lambda made: found[made])
+    return [way for way in known if it.suits(way[0])] or known[:1]
 
 
 @choice(1 << 12)

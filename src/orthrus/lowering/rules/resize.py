@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -13,6 +12,7 @@ from ...codegen.kernels import resize
 from ...codegen.write.expr import Expr
 from ...ir import No, Node
 from ...ops.define import find, normalized_axis
+from ...records import dataclass
 from ..elements import store
 from ..lower import Lowering, Out, Pending, lowers
 from ..tensor import Tensor
@@ -202,12 +202,31 @@ def _constant(lo: Lowering, table: np.ndarray) -> Tensor:
     return lo.constant(("resize", table.shape, table.tobytes()), lambda: table)
 
 
-Along = Callable[[np.ndarray], np.ndarray]
+@dataclass(frozen=True)
+class Along:
+    """The operator's own definition on the second axis of a matrix: `Resize` or `Upsample` of a version, with
+    `attrs`, by the scale or to the size that `number` is."""
+
+    op: str
+    version: int
+    attrs: tuple[tuple[str, Any], ...]
+    number: int | float
+    by_scale: bool
+
+    def __call__(self, matrix: np.ndarray) -> Any:
+        op = find("", self.op, self.version)
+        assert op is not None
+        call = op.bind(dict(self.attrs))
+        if self.op == "Upsample":
+            return call(matrix, np.array([1, self.number], np.float32))
+        if self.by_scale:
+            return call(matrix, None, np.array([self.number], np.float32))
+        return call(matrix, None, None, np.array([self.number], np.int64))
 
 
 def resizing(lo: Lowering, node: Node, attrs: dict[str, Any], shape: Sequence[int]
              ) -> list[Along | None] | No:
-    """Per axis the operator's own definition on the second axis of a matrix; None where it keeps the axis."""
+    """What is done along each axis; None where it is kept."""
     op, rank = node.op, len(shape)
     assert op is not None
     if op.name == "Upsample" or op.since < 11:
@@ -216,10 +235,8 @@ def resizing(lo: Lowering, node: Node, attrs: dict[str, Any], shape: Sequence[in
             given = lo.known(node.inputs[1]) if len(node.inputs) > 1 else None
         if given is None or len(given) != rank:
             return No("its scales are not known")
-        one = find("", "Upsample", 9)
-        assert one is not None
-        call = one.bind({"mode": attrs["mode"]})
-        return [partial(_scaled, call, s) if s != 1 else None for s in np.ravel(given).tolist()]
+        by = (("mode", attrs["mode"]),)
+        return [Along("Upsample", 9, by, s, True) if s != 1 else None for s in np.ravel(given).tolist()]
     if attrs["coordinate_transformation_mode"] == "tf_crop_and_resize":
         return No("it crops")
     if attrs["keep_aspect_ratio_policy"] != "stretch":
@@ -231,21 +248,14 @@ def resizing(lo: Lowering, node: Node, attrs: dict[str, Any], shape: Sequence[in
     numbers = scales if by_scale else sizes
     if by_scale == by_size or numbers is None or not numbers.size == len(chosen) == len(set(chosen)):
         return No("its scales or sizes are not known")
-    call = op.bind({**attrs, "axes": [1]})
+    own = tuple(sorted((name, tuple(value) if isinstance(value, list) else value)
+                       for name, value in {**attrs, "axes": [1]}.items()))
     found: list[Along | None] = [None] * rank
-    for i, (axis, number) in enumerate(zip(chosen, numbers.tolist(), strict=True)):
+    for axis, number in zip(chosen, numbers.tolist(), strict=True):
         if number != (1 if by_scale else shape[axis]):
-            found[axis] = partial(_along, call, numbers[i:i + 1], by_scale)
+            found[axis] = Along("Resize", op.since, own, number, by_scale)
     return found
 
 
 def _kept(matrix: np.ndarray) -> np.ndarray:
     return matrix
-
-
-def _along(call: Callable[..., Any], number: np.ndarray, is_scale: bool, matrix: np.ndarray) -> Any:
-    return call(matrix, None, number) if is_scale else call(matrix, None, None, number)
-
-
-def _scaled(call: Callable[..., Any], scale: float, matrix: np.ndarray) -> Any:
-    return call(matrix, np.array([1, scale], np.float32))

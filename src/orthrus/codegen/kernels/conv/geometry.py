@@ -97,7 +97,7 @@ def _phases(k: int, s: int, d: int, p: int, o: int) -> list[Phase]:
     step, made = s // gcd(s, d), []
     for start in range(min(s, o)):
         taps = [j for j in range(min(step, k)) if (start + p - j * d) % s == 0]
-        out = len(range(start, o, s))
+        out = -(-(o - start) // s)
         if not taps:
             made.append(Phase(0, 1, 0, out, slice(0, 0), start))
             continue

@@ -13,7 +13,7 @@ import numpy as np
 from ....codegen.kernels.conv.geometry import Geometry, phases
 from ....codegen.triton.kernels.convolution import Pair, convolution, depthwise
 from ....codegen.triton.kernels.products import MIDDLE, Tile, summed
-from ....codegen.triton.tiles import Problem, candidates
+from ....codegen.triton.tiles import FULL, Problem, best, candidates
 from ....codegen.write.expr import Expr
 from ....ir import No, Node, Value
 from ....ops.define import normalized_axis
@@ -31,9 +31,6 @@ from ..tuning import Task
 from ..walks import closed
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
-
-FULL = 16
-"""Channels of a group from which on its products fill a matrix unit; with fewer, groups are merged."""
 
 _PHASES = 1 << 8
 """Phases of a transposed convolution up to which there is a launch for each."""
@@ -58,11 +55,6 @@ class Weights:
         for i in range(count):
             made[:, i, :, i] = split[:, i]
         return made.reshape(groups, count * cout, count * cin, *w.shape[3:])
-
-
-def _suits(tile: Tile, cin: int) -> bool:
-    """Whether steps of a tile stay within a tap, and are full, where channels are many enough."""
-    return cin < FULL or (tile.k <= cin if cin % FULL else cin % tile.k == 0)
 
 
 def _letters(strides: Sequence[int]) -> str:
@@ -121,8 +113,8 @@ class Convolution:
                 -(-self.rows // tile.m) * -(-channels // tile.n))
 
     def _products(self, lo: GpuLowering) -> tuple[int, Tensor]:
-        """How many groups are one, and weights [groups, out, in, taps] as the kernel has them: matrix units
-        take bytes whose inputs are neighbours."""
+        """How many groups are one, where each is small, and weights [groups, out, in, taps] as the kernel has
+        them: matrix units take bytes whose inputs are neighbours."""
         g, given = self.g, self.weights.array
         if given is None:
             assert self.weights.tensor is not None
@@ -142,11 +134,9 @@ class Convolution:
         merged, weights = self._products(lo)
         groups, cout, cin, _ = weights.shape
         taps, rounds = math.prod(it.taps), precision(lo, x.dtype)
-        overlap = max(1.0, self.rows * taps * cin * groups / x.size)
-        problem = Problem(self.rows, cout, taps * cin, groups, x.dtype, rounds, overlap)
-        known = candidates(lo.target, problem)
-        ways = [way for way in known if not it.taps or _suits(way[0], cin)] or known[:1]
-        way = ways[0] if lo.tuner is None else lo.tuner.best(lo, self._task(weights, merged, out), ways)
+        problem = Problem(self.rows, cout, taps * cin, groups, x.dtype, rounds, x.size, cin if it.taps else 0)
+        way = best(lo.target, problem) if lo.tuner is None else lo.tuner.best(
+            lo, self._task(weights, merged, out), candidates(lo.target, problem))
         self._write_tiles(lo, it, self.zeros.tensors(), weights, merged, out, tree, operands, way)
 
     def _task(self, weights: Tensor, merged: int, out: Tensor) -> Task:

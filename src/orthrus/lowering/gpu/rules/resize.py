@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 
 import numpy as np
 
@@ -12,7 +11,8 @@ from ....codegen.triton.kernels import sampling
 from ....codegen.triton.kernels.sampling import CUBIC, LINEAR, NEAREST, REFLECTION, ZEROS
 from ....codegen.write.expr import BYTES, Expr
 from ....ir import No, Node
-from ...rules.resize import LONGEST, resizing
+from ....shapes.symbolic import choice, memo
+from ...rules.resize import LONGEST, Along, resizing
 from ...tensor import Tensor, extent, last_strides
 from ...walk import order_like
 from ..lower import GpuLowering, Lazy, Pending, Source, lowers
@@ -52,19 +52,19 @@ def resized(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
         return wanted
     if max((d for d, along in zip(shape, wanted, strict=True) if along is not None), default=0) > LONGEST:
         return No("kernels resize axes of moderate length")
-    tables = [None if along is None else table(along, d, nearest)
-              for along, d in zip(wanted, shape, strict=True)]
-    made = tuple(d if it is None else len(it[0]) for d, it in zip(shape, tables, strict=True))
+    axes = [*(None if along is None else (along, d, nearest)
+              for along, d in zip(wanted, shape, strict=True)), None]
+    sizes = [None if it is None else _size(*it) for it in axes]
+    made = tuple(d if it is None else it[0] for d, it in zip(shape, sizes, strict=False))
     if 0 in made:
         return No("its output is empty")
     t = _lifted(lo.tensor(x))
-    channel = min((a for a, it in enumerate([*tables, None]) if it is None),
+    channel = min((a for a, it in enumerate(axes) if it is None),
                   key=lambda a: (t.shape[a] == 1, abs(t.strides[a])))
     over = [a for a in range(t.rank) if a != channel]
-    picked = [[*tables, None][a] for a in over]
-    taps = tuple(0 if it is None else it[0].shape[1] for it in picked)
-    given = [_constant(lo, array) for it in picked if it is not None for array in (
-        it if it[0].shape[1] > 1 else it[:1])]
+    taps = tuple(0 if (it := sizes[a]) is None else it[1] for a in over)
+    given = [lo.table(make, *it) for a, count in zip(over, taps, strict=True) if (it := axes[a]) is not None
+             for make in (_places, _weights)[:1 + (count > 1)]]
     sums = "float32" if max(taps) > 1 else dtype
 
     def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
@@ -81,9 +81,24 @@ def resized(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
     return _as(Pending(made, sums, emit, strides), dtype)
 
 
-def _constant(lo: GpuLowering, array: np.ndarray) -> Tensor:
-    key: Hashable = ("resize", array.shape, array.dtype.name, array.tobytes())
-    return lo.constant(key, lambda: array)
+_tabled = memo(1 << 6)(table)
+
+
+@choice()
+def _size(along: Along, length: int, nearest: bool) -> tuple[int, int]:
+    """Elements of the result along an axis, and how many places each reads."""
+    places, _ = _tabled(along, length, nearest)
+    return len(places), places.shape[1]
+
+
+def _places(along: Along, length: int, nearest: bool) -> np.ndarray:
+    """Of the image, by element of the result: int32."""
+    return _tabled(along, length, nearest)[0]
+
+
+def _weights(along: Along, length: int, nearest: bool) -> np.ndarray:
+    """Of the places, float32."""
+    return _tabled(along, length, nearest)[1]
 
 
 _MODES = {"linear": LINEAR, "bilinear": LINEAR, "nearest": NEAREST, "cubic": CUBIC, "bicubic": CUBIC}
