@@ -45,7 +45,7 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
         return No("kernels resize axes of moderate length")
     t = lo.tensor(x)
     if nearest and shape and (t.contiguous or (t.strides[-1] == 1 and t.strides[1] != 1)):
-        return _in_rows(t, [along and resize.table(along, d, nearest)[0].reshape(-1)
+        return _in_rows(t, [None if along is None else resize.table(along, d, nearest)[0].reshape(-1)
                             for along, d in zip(wanted, shape, strict=True)])
     if not nearest and (dtype in _SMALL or not 3 <= len(shape) <= 5 or any(wanted[:2])
                         or _better_by_axes(t, wanted, lo.machine.lanes(4))):

@@ -62,7 +62,7 @@ def resized(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
     channel = min((a for a, it in enumerate(axes) if it is None),
                   key=lambda a: (t.shape[a] == 1, abs(t.strides[a])))
     over = [a for a in range(t.rank) if a != channel]
-    taps = tuple(0 if (it := sizes[a]) is None else it[1] for a in over)
+    taps = tuple(0 if (size := sizes[a]) is None else size[1] for a in over)
     given = [lo.table(make, *it) for a, count in zip(over, taps, strict=True) if (it := axes[a]) is not None
              for make in (_places, _weights)[:1 + (count > 1)]]
     sums = "float32" if max(taps) > 1 else dtype
