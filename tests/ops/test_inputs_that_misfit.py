@@ -4,11 +4,13 @@ code would compute the node."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from oracle import Case, session
 
 import orthrus as ort
 from orthrus.errors import Fail, InvalidArgument, InvalidGraph, NotImplemented
@@ -224,3 +226,25 @@ def test_an_attribute_that_fits_nothing_fails() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     with pytest.raises(Fail, match="axis 7 is out of range"):
         ort.InferenceSession(model.SerializeToString()).run(None, {"x": np.ones((2, 3), np.float32)})
+
+
+REFUSED = [
+    Case("Split", [ones(5, 2)], opset=11, outputs=2),
+    Case("Split", [ones(5, 2)], opset=13, outputs=2),
+    Case("Split", [ones(5, 2)], {"split": [2, 2, 1]}, opset=11, outputs=2),
+    Case("Split", [ones(5, 2), whole(2, 2, 1)], opset=13, outputs=2, held=frozenset({1})),
+    Case("Split", [ones(5, 2), whole(6, -1)], opset=13, outputs=2, held=frozenset({1})),
+    Case("Split", [ones(1, 2)], {"num_outputs": 3}, opset=18, outputs=3),
+    Case("Split", [ones(5, 2)], {"num_outputs": 4}, opset=18, outputs=4),
+    Case("Einsum", [ones(3, 1)], {"equation": "ii"}),
+    Case("Einsum", [ones(2, 1, 3), ones(3)], {"equation": "iij,j->i"}),
+]
+
+
+@pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_ALL"])
+@pytest.mark.parametrize("open_shapes", [False, True])
+@pytest.mark.parametrize("case", REFUSED, ids=str)
+def test_what_a_definition_refuses_no_kernel_computes(case: Case, open_shapes: bool, level: str) -> None:
+    case = dataclasses.replace(case, open_shapes=open_shapes)
+    with pytest.raises((Fail, InvalidArgument)):
+        session(ort, case.model(), level).run(None, case.feeds)

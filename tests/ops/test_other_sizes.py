@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from first_samples import FIRST, wrong
+from oracle import Case
 
 import orthrus as ort
 from orthrus import knobs
@@ -97,3 +98,15 @@ def test_the_rank_changes(check: int) -> None:
             s, b, m, v = (weights[name].reshape(1, -1, *(1,) * (len(shape) - 2)) for name in "sbmv")
             for got, epsilon in zip(session.run(None, {"x": x}), (1e-5, 1.0), strict=True):
                 np.testing.assert_allclose(got, (x - m) / np.sqrt(v + epsilon) * s + b, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 3), (2, 1, 3), (4, 3), (2, 3, 1)])
+def test_features_apart(shape: tuple[int, ...]) -> None:
+    """A normalization of each feature by itself declines kernels that have a number for each channel."""
+    rng = np.random.default_rng(0)
+    x, *rest = (rng.random(s).astype(np.float32) + 0.5 for s in (shape, *[shape[1:]] * 4))
+    case = Case("BatchNormalization", [x, *rest], {"spatial": 0}, opset=7, held=frozenset(range(1, 5)))
+    session = ort.InferenceSession(case.model().SerializeToString(), fallback="error")
+    scale, bias, mean, variance = rest
+    wanted = (x - mean) / np.sqrt(variance + 1e-5) * scale + bias
+    np.testing.assert_allclose(session.run(None, case.feeds)[0], wanted, 1e-5, 1e-5)

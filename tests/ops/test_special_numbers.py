@@ -26,6 +26,8 @@ ALIKE = ("Relu", "Max", "Min", "Clip")
 CHOOSING = (*ALIKE, "ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "Hardmax", "TopK")
 POOLS = ("MaxPool", "GlobalMaxPool")
 LAYERS = ("RNN", "GRU", "LSTM")
+IMAGES = ("AveragePool", "LpPool", "GridSample", "Resize", "RoiAlign")
+"""Of which each result looks at few numbers."""
 
 
 def salted(rng: np.random.Generator, shape: tuple[int, ...], special: tuple[float, ...],
@@ -85,11 +87,32 @@ def layer(op: str, seed: int, special: tuple[float, ...]) -> Case:
     return Case(op, given, attrs, outputs=2, rtol=1e-4, atol=1e-5)
 
 
+def seen(op: str, seed: int, special: tuple[float, ...]) -> Case:
+    """Means, samples and interpolations of an image."""
+    r, rng = random.Random(seed), np.random.default_rng(seed)
+    shape, kind = (1, 2, r.choice((1, 5, 9)), r.choice((4, 17))), r.choice((np.float32, np.float64))
+    x, mode = salted(rng, shape, special, kind), r.choice(("nearest", "linear", "cubic"))
+    if op == "RoiAlign":
+        boxes = np.sort(rng.uniform(-1, 17, (3, 2, 2)), axis=1).reshape(3, 4).astype(x.dtype)
+        return Case(op, [x, boxes, np.zeros(3, np.int64)], {
+            "output_height": r.randint(1, 3), "output_width": 2, "sampling_ratio": r.randint(0, 2)})
+    if op == "GridSample":
+        grid = rng.uniform(-1.2, 1.2, (1, 3, 4, 2)).astype(x.dtype)
+        return Case(op, [x, grid], {"mode": mode, "align_corners": r.randint(0, 1)})
+    if op == "Resize":
+        scales = np.array([1, 1, *(r.choice((0.5, 1.0, 1.7, 3.0)) for _ in range(2))], np.float32)
+        return Case(op, [x, None, scales], {"mode": mode}, held=frozenset({2}))
+    attrs: dict[str, Any] = {"kernel_shape": [min(2, x.shape[2]), 3], "strides": [1, r.randint(1, 3)]}
+    attrs["ceil_mode"] = r.randint(0, 1)
+    return Case(op, [x], attrs | ({"p": r.randint(1, 2)} if op == "LpPool" else {}))
+
+
 def made(op: str, seed: int, special: tuple[float, ...]) -> Case:
-    return (pooled if op in POOLS else layer if op in LAYERS else choosing)(op, seed, special)
+    make = pooled if op in POOLS else layer if op in LAYERS else seen if op in IMAGES else choosing
+    return make(op, seed, special)
 
 
-@pytest.mark.parametrize("op", (*CHOOSING, *POOLS, *LAYERS))
+@pytest.mark.parametrize("op", (*CHOOSING, *POOLS, *LAYERS, *IMAGES))
 def test_as_defined(op: str) -> None:
     for seed in range(30):
         case = made(op, seed, (NAN, INFINITE, BOTH)[seed % 3])

@@ -52,7 +52,10 @@ def einsum(lo: Lowering, node: Node) -> Tensor | No:
         spelled, out = _spelled(terms, out, [len(lo.shape(v)) for v in operands])
     except ValueError as error:
         return No(str(error))
-    given = [_diagonal(lo.tensor(v), letters) for v, letters in zip(operands, spelled, strict=True)]
+    walked = [_diagonal(lo.tensor(v), letters) for v, letters in zip(operands, spelled, strict=True)]
+    given = [it for it in walked if it is not None]
+    if len(given) < len(walked):
+        return No("a letter stands for several sizes of one operand")
     sizes = {letter: max(it.size(letter) for it in given) for it in given for letter in it.letters}
     if any(it.size(letter) not in (1, sizes[letter]) for it in given for letter in it.letters):
         return No("its letters stand for several sizes")
@@ -81,12 +84,13 @@ def _spelled(terms: list[str], out: str | None, ranks: list[int]) -> tuple[list[
     return spelled, out.replace("...", dots)
 
 
-def _diagonal(t: Tensor, letters: str) -> Lettered:
-    """A letter that stands for several axes walks all of them at once."""
+def _diagonal(t: Tensor, letters: str) -> Lettered | None:
+    """A letter that stands for several axes walks all of them at once; None where these differ in size."""
     once = "".join(dict.fromkeys(letters))
-    size = {c: max(d for d, own in zip(t.shape, letters, strict=True) if own == c) for c in once}
-    steps = {c: sum(s for s, d, own in zip(t.strides, t.shape, letters, strict=True) if own == c and d > 1)
-             for c in once}
+    size = dict(zip(letters, t.shape, strict=True))
+    if any(d != size[c] for c, d in zip(letters, t.shape, strict=True)):
+        return None
+    steps = {c: sum(s for s, own in zip(t.strides, letters, strict=True) if own == c) for c in once}
     return Lettered(t.view([size[c] for c in once], [steps[c] for c in once]), once)
 
 

@@ -98,6 +98,8 @@ def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
                     for t in (factor, term)]
     else:
         scale, bias, mean, variance = (np.asarray(a, np.float64) for a in arrays)
+        if any(a.size != (shape[1] if len(shape) > 1 else 1) for a in (scale, bias, mean, variance)):
+            return No("its scale, bias, mean and variance are none of channels")
         times = scale / np.sqrt(variance + node.attribute("epsilon"))
         plus = bias - mean * times
         lying = (-1, *(1,) * (len(shape) - 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ...ir import No, Node, Value
@@ -97,23 +98,32 @@ def split(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     """Views side by side."""
     t = lo.tensor(node.inputs[0])
     axis = normalized_axis(node.attribute("axis"), t.rank)
-    sizes = node.attrs.get("split")
+    sizes = _parts(lo, node, t.shape[axis])
+    if isinstance(sizes, No):
+        return sizes
+    made, at = [], 0
+    for size in sizes:
+        made.append(t.slice(axis, at, size))
+        at += size
+    return tuple(made)
+
+
+def _parts(lo: Lowering, node: Node, length: int) -> Sequence[int] | No:
+    """How many of `length` elements each output takes. Before opset 18 parts of no given size are equal."""
+    count, sizes = len(node.outputs), node.attrs.get("split") or None
     if len(node.inputs) > 1 and node.inputs[1] is not None:
         known = lo.known(node.inputs[1])
         if known is None:
             return No("its sizes are not known")
         sizes = known.tolist()
     if sizes is None:
-        count = len(node.outputs)
-        each = -(-t.shape[axis] // count)
-        sizes = [min(each, max(0, t.shape[axis] - i * each)) for i in range(count)]
-    if sum(sizes) != t.shape[axis]:
-        raise ValueError("the sizes do not fill the axis")
-    made, at = [], 0
-    for size in sizes:
-        made.append(t.slice(axis, at, size))
-        at += size
-    return tuple(made)
+        each = -(-length // count)
+        sizes = [each] * (count - 1) + [length - each * (count - 1)]
+        if node.op.since < 18 and sizes[-1] != each:
+            return No("its axis has no parts of one size")
+    if len(sizes) != count or min(sizes) < 0 or sum(sizes) != length:
+        return No("its sizes do not fill the axis, or are not as many as its outputs")
+    return sizes
 
 
 @lowers("Concat", sets=BOTH)

@@ -102,10 +102,8 @@ def RoiAlign(X, rois, batch_indices, *, coordinate_transformation_mode: str = "h
         columns = _samples(x1, wide, output_width, sampling_ratio, X.shape[3])
         image = X[batch_indices[r]]
         if mode == "avg":
-            top, down = _weights(*rows, output_height, X.dtype)
-            left, across = _weights(*columns, output_width, X.dtype)
-            part = image[:, top:top + down.shape[1], left:left + across.shape[1]]
-            y[r] = np.matmul(np.matmul(down, part), across.T)
+            down = _means(image, rows, output_height)
+            y[r] = _means(down.swapaxes(1, 2), columns, output_width).swapaxes(1, 2)
         else:
             y[r] = _largest_corner(image, rows, columns, output_height, output_width)
     return y
@@ -143,16 +141,18 @@ def _samples(start: float, length: float, bins: int, ratio: int, size: int
     return k // per_bin, low, high, np.where(low == size - 1, 0.0, at - low), per_bin
 
 
-def _weights(bins: np.ndarray, low: np.ndarray, high: np.ndarray, fraction: np.ndarray, per_bin: int,
-             count: int, dtype: np.dtype) -> tuple[int, np.ndarray]:
-    """The first pixel used and the matrix [count, pixels] that averages the samples of each bin."""
-    if not bins.size:
-        return 0, np.zeros((count, 0), dtype)
-    first = int(low.min())
-    weights = np.zeros((count, int(high.max()) - first + 1))
-    np.add.at(weights, (bins, low - first), (1 - fraction) / per_bin)
-    np.add.at(weights, (bins, high - first), fraction / per_bin)
-    return first, weights.astype(dtype)
+def _means(image: np.ndarray, samples: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int],
+           count: int) -> np.ndarray:
+    """The mean of each bin's samples along axis 1, of the pixels that these lie between and no others."""
+    bins, low, high, fraction, per_bin = samples
+    y = np.zeros((image.shape[0], count, image.shape[2]), image.dtype)
+    for i in range(count):
+        mine = bins == i
+        pixels = np.concatenate([low[mine], high[mine]])
+        weights = np.concatenate([1 - fraction[mine], fraction[mine]]) / per_bin
+        limits.bounded((image.shape[0], pixels.size, image.shape[2]), image.dtype, "sampling grid")
+        y[:, i] = np.tensordot(image[:, pixels], weights.astype(image.dtype), (1, 0))
+    return y
 
 
 def _largest_corner(image: np.ndarray, rows: tuple, columns: tuple, height: int, width: int) -> np.ndarray:

@@ -102,13 +102,23 @@ def _slice(node: Node) -> Form | None:
     ], {}
 
 
-def _split(node: Node) -> Form | None:
+def _split(node: Node) -> Form | No | None:
     if len(node.inputs) > 1 and node.inputs[1] is not None:
         return (list(node.inputs), _without(node, "split")) if node.version >= 13 else None
     split = node.attrs.get("split")
-    if split is None:
+    if not split:
+        if not _is_even(node):
+            return No("whether its axis has equal parts is not known")
         return [node.inputs[0]], {**_without(node, "split"), "num_outputs": len(node.outputs)}
     return [node.inputs[0], _int64(split)], _without(node, "split")
+
+
+def _is_even(node: Node) -> bool:
+    x, axis = node.inputs[0], node.attribute("axis")
+    if x is None or x.shape is None or not -len(x.shape) <= axis < len(x.shape):
+        return False
+    length = x.shape[axis]
+    return isinstance(length, int) and length % len(node.outputs) == 0
 
 
 def _topk(node: Node) -> Form | None:

@@ -119,8 +119,10 @@ def split(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     size = -(-x.shape[axis] // count)
     sizes = [int(s) for s in given] if given is not None else [
         min(size, x.shape[axis] - i * size) for i in range(count)]
-    if min(sizes) < 1 or sum(sizes) != x.shape[axis]:
-        return No("a tensor without elements")
+    if given is None and node.op.since < 18 and x.shape[axis] % count:
+        return No("its axis has no parts of one size")
+    if len(sizes) != count or min(sizes) < 1 or sum(sizes) != x.shape[axis]:
+        return No("a tensor without elements, or other sizes than the axis has")
     made = []
     for at, length in zip(itertools.accumulate([0, *sizes]), sizes, strict=False):
         begin, shape = [0] * len(x.shape), list(x.shape)
