@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import orthrus as ort
 from orthrus.ops import find
@@ -275,3 +275,24 @@ def test_antialiased_integers_are_rounded_as_in_onnxruntime(mode: str, dtype: st
             assert got.dtype == want.dtype and apart.max() <= 1
             off, count = off + int(apart.sum()), count + apart.size
     assert off <= count // 100, f"{off} of {count} differ"
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_what_keeps_its_length_stays(mode: str) -> None:
+    """Whichever way coordinates go, by sizes that are constants and by such as are fed."""
+    x = np.random.default_rng(5).normal(size=(1, 2, 3, 4)).astype(F)
+    for coordinates in (*(c for c in COORDINATES if c != "tf_crop_and_resize"), "tf_half_pixel_for_nn"):
+        opset = max(11, COORDINATES.get(coordinates, 11))
+        attrs = {"mode": mode, "coordinate_transformation_mode": coordinates, "nearest_mode": "ceil"}
+        for lengths in ([1, 2, 3, 4], [1, 2, 3, 7]):
+            case = Case("Resize", opset, [*x.shape], [3], attrs, {"sizes": np.array(lengths)})
+            held, fed = case.model(), case.model()
+            sizes = next(t for t in fed.graph.initializer if t.name == "sizes")
+            fed.graph.initializer.remove(sizes)
+            fed.graph.input.append(helper.make_tensor_value_info("sizes", TensorProto.INT64, [4]))
+            for value in (*held.graph.output, *fed.graph.output):
+                value.type.tensor_type.ClearField("shape")
+            (y,), (z,) = (ort.InferenceSession(m.SerializeToString()).run(None, {"x": x, **feeds})
+                          for m, feeds in ((held, {}), (fed, case.given)))
+            np.testing.assert_allclose(z, y, rtol=1e-5, atol=1e-6)
+            assert lengths != [*x.shape] or np.array_equal(y, x)

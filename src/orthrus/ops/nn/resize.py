@@ -63,8 +63,8 @@ def _coordinates(a: _Axis, mode: str) -> np.ndarray:
         return (x + half) * a.source / a.target - half if a.out > 1 else x * 0
     if mode == "half_pixel_symmetric":
         return length / 2 * (1 - kind(a.out) / width) + (x + half) * a.source / a.target - half
-    if mode == "tf_half_pixel_for_nn":
-        return (x + half) * a.source / a.target
+    if mode == "tf_half_pixel_for_nn":  # no shift where an axis stays as it is, as in onnxruntime
+        return x if a.source == a.target and a.out == a.length else (x + half) * a.source / a.target
     if mode == "tf_crop_and_resize":
         x, start, end, last = x.astype(_F), _F(a.start), _F(a.end), _F(a.length - 1)
         if a.out > 1:
