@@ -36,8 +36,8 @@ def reshaped(lo: Lowering, t: Tensor, shape: tuple[int, ...]) -> Tensor:
 @lowers("Reshape", sets=BOTH)
 def reshape(lo: Lowering, node: Node) -> Tensor | Lazy | No:
     given, wanted = lo.shape(node.inputs[0]), lo.known(node.inputs[1])
-    if wanted is None:
-        return No("its shape is not known")
+    if wanted is None or wanted.ndim != 1:
+        return No("its shape is not known, or no vector")
     shape = tuple(dimensions(given, wanted.tolist(), node.attrs.get("allowzero")))
     if math.prod(shape) != math.prod(given):
         raise ValueError("the sizes differ")
@@ -56,8 +56,8 @@ def same_elements(lo: Lowering, node: Node) -> Tensor | Lazy:
 def expand(lo: Lowering, node: Node) -> Tensor | No:
     """A view with stride 0."""
     t, wanted = lo.tensor(node.inputs[0]), lo.known(node.inputs[1])
-    if wanted is None:
-        return No("its shape is not known")
+    if wanted is None or wanted.ndim != 1:
+        return No("its shape is not known, or no vector")
     return t.expand(joint_shape(t.shape, tuple(wanted.tolist())))
 
 
@@ -113,8 +113,8 @@ def _parts(lo: Lowering, node: Node, length: int) -> Sequence[int] | No:
     count, sizes = len(node.outputs), node.attrs.get("split") or None
     if len(node.inputs) > 1 and node.inputs[1] is not None:
         known = lo.known(node.inputs[1])
-        if known is None:
-            return No("its sizes are not known")
+        if known is None or known.ndim != 1:
+            return No("its sizes are not known, or no vector")
         sizes = known.tolist()
     if sizes is None:
         each = -(-length // count)

@@ -523,6 +523,8 @@ def qlinear_conv(lo: Lowering, node: Node, convolve: Convolve = _convolved) -> L
         return No("its scales are computed")
     if by.size not in (1, lo.shape(w)[0]):
         return No("its scales are not one for each channel")
+    if bias is not None and lo.shape(bias) != lo.shape(w)[:1]:
+        return No("its bias is not one for each channel")
     t, behind = lo.tensor(x), node.attrs.get("channels_last")
     if behind:
         t = t.permute((0, t.rank - 1, *range(1, t.rank - 1)))

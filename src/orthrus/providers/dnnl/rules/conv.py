@@ -46,6 +46,8 @@ def quantized_convolution(lo: Lowering, node: Node) -> No | None:
         return found
     qx, qw, end = found
     bias = lo.known(node.inputs[8]) if len(node.inputs) > 8 else None
+    if bias is not None and bias.shape != qw.tensor.shape[:1]:
+        return No("its bias is not one for each channel")
     b = None
     if bias is not None:
         b = lo.constant(("bias", id(node)), lambda: (bias * (qx.scale.reshape(()) * qw.scale.reshape(-1))
