@@ -237,6 +237,11 @@ UNFILLED = [
     Case("Split", [ones(5, 2), whole(6, -1)], opset=13, outputs=2, held=frozenset({1})),
     Case("Split", [ones(1, 2)], {"num_outputs": 3}, opset=18, outputs=3),
     Case("Split", [ones(5, 2)], {"num_outputs": 4}, opset=18, outputs=4),
+    Case("Slice", [ones(5, 6), whole(1, 1), whole(4, 4), whole(1, -1)], held=frozenset({1, 2, 3})),
+    Case("Slice", [ones(5, 6), whole(1, 1), whole(4, 4), whole(0, 1), whole()], held=frozenset({1, 2, 3, 4})),
+    Case("Slice", [ones(5, 6), whole(1, 1), whole(4)], held=frozenset({1, 2})),
+    Case("Tile", [ones(2, 3), whole(2, 2)[None]], opset=13, held=frozenset({1})),
+    Case("Pad", [ones(2, 3), whole(1, 2, 3, 4), None, whole(1, -1)], held=frozenset({1, 3})),
     *(Case("QLinearConv", [np.ones((1, 3, 6, 6), np.uint8), *UNIT, np.ones((4, 3, 3, 3), np.int8),
                            *UNIT_SIGNED, *UNIT, np.ones(count, np.int32)], held=frozenset(range(1, 9)))
       for count in (1, 5)),

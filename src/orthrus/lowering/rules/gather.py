@@ -281,8 +281,8 @@ def tile(lo: Lowering, node: Node) -> Pending | No:
     vx, vr = node.inputs[:2]
     assert vx is not None
     known = lo.known(vr)
-    if known is None or len(node.inputs) > 2:
-        return No("its repeats are not known")
+    if known is None or known.ndim > 1 or len(node.inputs) > 2:
+        return No("its repeats are not known, or no vector")
     t, repeats = lo.tensor(vx), known.reshape(-1).tolist()
     if len(repeats) != t.rank or any(r < 0 for r in repeats):
         return No("its repeats do not fit")
@@ -371,7 +371,8 @@ def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
     t = lo.tensor(vx)
     which = range(t.rank) if axes is None else [normalized_axis(a, t.rank) for a in axes.reshape(-1).tolist()]
     ends = pads.reshape(-1).tolist()
-    if len(ends) != 2 * len(which) or 0 in t.shape or (fill is not None and fill.size > 1):
+    if len(ends) != 2 * len(which) or len({*which}) < len(which) or 0 in t.shape or (
+            fill is not None and fill.size > 1):
         return No("its pads do not fit, or it is empty")
     before, after = [0] * t.rank, [0] * t.rank
     for i, a in enumerate(which):

@@ -76,9 +76,11 @@ def slice_(lo: Lowering, node: Node) -> Tensor | No:
         lists = [node.attrs.get(name) for name in ("starts", "ends", "axes")]
     bounds: list[Any] = [*lists, *[None] * (4 - len(lists))]
     starts, ends, axes, steps = bounds
-    axes = list(range(len(starts))) if axes is None else axes
-    for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(starts), strict=True):
-        axis = normalized_axis(axis, t.rank)
+    which = [normalized_axis(a, t.rank) for a in (range(len(starts)) if axes is None else axes)]
+    if len(set(which)) < len(which) or any(
+            len(g) != len(which) for g in (starts, ends, steps) if g is not None):
+        return No("its bounds differ in number, or it names an axis twice")
+    for axis, start, end, step in zip(which, starts, ends, steps or [1] * len(which), strict=True):
         low, count = _bounds(start, end, step, t.shape[axis])
         t = t.slice(axis, low, count, step)
     return t
