@@ -245,6 +245,9 @@ UNFILLED = [
     *(Case("QLinearConv", [np.ones((1, 3, 6, 6), np.uint8), *UNIT, np.ones((4, 3, 3, 3), np.int8),
                            *UNIT_SIGNED, *UNIT, np.ones(count, np.int32)], held=frozenset(range(1, 9)))
       for count in (1, 5)),
+    *(Case("MoE", [ones(5, 8), ones(5, scored), ones(first, 6, 8), None, ones(4, 8, 6), ones(biases, 8)],
+           {"k": 2}, domain="com.microsoft", held=frozenset({2, 4, 5}))
+      for scored, first, biases in ((5, 4, 4), (4, 3, 4), (4, 4, 1))),
     Case("Einsum", [ones(3, 1)], {"equation": "ii"}),
     Case("Einsum", [ones(2, 1, 3), ones(3)], {"equation": "iij,j->i"}),
 ]

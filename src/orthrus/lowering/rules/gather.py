@@ -372,7 +372,7 @@ def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
     which = range(t.rank) if axes is None else [normalized_axis(a, t.rank) for a in axes.reshape(-1).tolist()]
     ends = pads.reshape(-1).tolist()
     if len(ends) != 2 * len(which) or len({*which}) < len(which) or 0 in t.shape or (
-            fill is not None and fill.size > 1):
+            fill is not None and fill.size != 1):
         return No("its pads do not fit, or it is empty")
     before, after = [0] * t.rank, [0] * t.rank
     for i, a in enumerate(which):

@@ -38,6 +38,7 @@ class Layer:
     `how`: what they are packed as, None for float32; `key` tells them from others."""
 
     key: tuple[Any, ...]
+    count: int
     n: int
     k: int
     how: Blocks | None
@@ -77,7 +78,7 @@ def _plain(lo: Lowering, weights: Value, bias: Value | None, order: np.ndarray |
     def make(_: int) -> np.ndarray:
         given = in_memory(known)
         return gemm.pack(lo.machine, (given if order is None else given[:, order]).transpose(0, 2, 1))
-    return Layer((id(weights), order is not None), known.shape[1], known.shape[2], None, make, row)
+    return Layer((id(weights), order is not None), *known.shape, None, make, row)
 
 
 def _coded(lo: Lowering, given: tuple[Value | None, ...], bits: int, block: int, bias: Value | None,
@@ -106,7 +107,7 @@ def _coded(lo: Lowering, given: tuple[Value | None, ...], bits: int, block: int,
         by, low = (np.repeat(a, how.count(k) // a.shape[1], 1)[rows] for a in (
             scales[expert].reshape(n, -1), layer.zero(expert)))
         return pack(how, wide, whole, by, how.bytes(low) if zeros is not None else None)
-    return Layer((*(id(v) for v in given), order is not None), n, k, how,
+    return Layer((*(id(v) for v in given), order is not None), count, n, k, how,
                  lambda wide: np.stack([one(expert, wide) for expert in range(count)]), row)
 
 
@@ -189,6 +190,9 @@ def _mixed(lo: Lowering, node: Node, given: tuple[Value | None, Value | None], l
     tokens, count = lo.shape(v_scores)
     if not 1 <= k <= min(count, _MOST) or any((t.n, t.k) != (inner, shape[-1]) for t in third):
         return No(f"more than {_MOST} experts of a token, or a third matrix that does not fit")
+    if any(t.count != count or t.bias is not None and t.bias.shape != (count, t.n)
+           for t in (first, second, *third)):
+        return No("its experts are not one for each score, or a bias does not fit")
     scores = _wide(lo, lo.tensor(v_scores))
     numbers = scores if weigh is None else weigh(scores)
     if isinstance(numbers, No):
