@@ -78,7 +78,8 @@ def _plain(lo: Lowering, weights: Value, bias: Value | None, order: np.ndarray |
     def make(_: int) -> np.ndarray:
         given = in_memory(known)
         return gemm.pack(lo.machine, (given if order is None else given[:, order]).transpose(0, 2, 1))
-    return Layer((id(weights), order is not None), *known.shape, None, make, row)
+    count, n, k = known.shape
+    return Layer((id(weights), order is not None), count, n, k, None, make, row)
 
 
 def _coded(lo: Lowering, given: tuple[Value | None, ...], bits: int, block: int, bias: Value | None,
