@@ -172,6 +172,19 @@ def switched(r: random.Random) -> Case:
         "smooth_softmax": r.choice(SWITCH), "softcap": r.choice(CAPS)}, domain="com.microsoft")
 
 
+def parted(r: random.Random) -> Case:
+    """Sequences of parts, each with the axis that was cut or without it: a scalar of 1 cuts as none does."""
+    shape = sizes(r, r.randint(1, 3))
+    axis = r.randrange(len(shape))
+    attrs = {"axis": axis - len(shape) * r.randint(0, 1), "keepdims": r.choice(SWITCH)}
+    kind = r.choice(("none", "one", "scalar", "lengths"))
+    given = {"none": [], "one": [np.array(1)], "scalar": [np.array(r.randint(2, 4))],
+             "lengths": [ints([1] * shape[axis])]}[kind]
+    attrs |= {"keepdims": 1} if kind == "scalar" else {}
+    return Case("SplitToSequence", [numbers(r, shape), *given], attrs,
+                held=frozenset({1} if given and r.random() < 0.5 else ()))
+
+
 def recurrent(r: random.Random) -> Case:
     """Sequences of any length from none on, each from a state of its own."""
     op, gates = r.choice((("RNN", 1), ("GRU", 3), ("LSTM", 4)))
@@ -217,7 +230,7 @@ def ours(case: Case) -> bool:
 
 
 CLASSES: tuple[Callable[[random.Random], Case], ...] = (
-    reduction, best, squeezed, joined, sliced, reshaped, moved, switched, recurrent)
+    reduction, best, squeezed, joined, sliced, reshaped, moved, switched, parted, recurrent)
 SEEDS = (range(24), pytest.param(range(24, 120), marks=pytest.mark.slow))
 
 

@@ -94,7 +94,8 @@ def SequenceLength(input_sequence):
 @op
 def SplitToSequence(x, split=None, *, axis: int = 0, keepdims: int = 1):
     """The input cut along `axis` into parts of the lengths in `split`, or of one length where it is a
-    scalar"""
+    scalar. The standard asks for `keepdims` only where `split` is missing; a scalar of 1 is no other cut,
+    and exporters that write the split out count on onnxruntime's reading of the two together."""
     axis = axis_of(axis, x.ndim)
     size, before = x.shape[axis], (slice(None),) * axis
     if split is not None and split.ndim:
@@ -104,7 +105,7 @@ def SplitToSequence(x, split=None, *, axis: int = 0, keepdims: int = 1):
         raise InvalidArgument(f"Invalid value in 'split' input. A scalar must be positive, found {step}")
     # A part costs an array object even where it holds nothing.
     bounded((-(-size // step), 128), np.dtype(np.int8), "sequence")
-    if split is None and not keepdims:
+    if step == 1 and not keepdims:
         return [np.squeeze(x[(*before, slice(i, i + 1))], axis) for i in range(size)]
     return [x[(*before, slice(i, i + step))] for i in range(0, size, step)]
 
