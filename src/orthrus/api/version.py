@@ -5,4 +5,4 @@ apart into ints; `orthrus_version` is the package's own.
 """
 
 VERSION = "0.1.0"
-API_LEVEL = "1.31.1"
+API_LEVEL = "1.32.0"

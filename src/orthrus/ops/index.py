@@ -3,9 +3,8 @@ writes it."""
 
 DEFINITIONS = {
     "contrib.attention": """
-        com.microsoft::Attention com.microsoft::GroupQueryAttention com.microsoft::LinearAttention
-        com.microsoft::MRotaryEmbedding com.microsoft::MultiHeadAttention com.microsoft::QAttention
-        com.microsoft::RotaryEmbedding
+        com.microsoft::Attention com.microsoft::LinearAttention com.microsoft::MRotaryEmbedding
+        com.microsoft::MultiHeadAttention com.microsoft::QAttention com.microsoft::RotaryEmbedding
     """,
     "contrib.data": """
         com.microsoft::CDist com.microsoft::CropAndResize com.microsoft::DynamicTimeWarping
@@ -22,7 +21,7 @@ DEFINITIONS = {
         com.microsoft::BiasSplitGelu com.microsoft::GroupNorm com.microsoft::SkipGroupNorm
     """,
     "contrib.experts": """
-        com.microsoft::MoE com.microsoft::QMoE
+        com.microsoft::MoE com.microsoft::MoEGroupRouter com.microsoft::QMoE
     """,
     "contrib.fused": """
         SimplifiedLayerNormalization com.microsoft::BiasAdd com.microsoft::BiasGelu
@@ -39,6 +38,12 @@ DEFINITIONS = {
         com.microsoft::GatedAdd com.microsoft::GatedRMSNorm com.microsoft::HyperConnectionPostMix
         com.microsoft::HyperConnectionPreMix com.microsoft::LinearAttentionGate com.microsoft::ScaledSiLU
     """,
+    "contrib.grouped_query": """
+        com.microsoft::GroupQueryAttention
+    """,
+    "contrib.packed": """
+        com.microsoft::GatherPacked
+    """,
     "contrib.quant": """
         com.microsoft::DequantizeLinear com.microsoft::DynamicQuantizeMatMul com.microsoft::MatMulBnb4
         com.microsoft::MatMulFpQ4 com.microsoft::MatMulInteger16 com.microsoft::MatMulIntegerToFloat
@@ -47,6 +52,9 @@ DEFINITIONS = {
         com.microsoft::QLinearConv com.microsoft::QLinearGlobalAveragePool com.microsoft::QLinearLeakyRelu
         com.microsoft::QLinearMul com.microsoft::QLinearSigmoid com.microsoft::QLinearSoftmax
         com.microsoft::QLinearWhere com.microsoft::QuantizeLinear
+    """,
+    "contrib.recurrence": """
+        com.microsoft::GatedDeltaNet com.microsoft::VarlenCausalConvWithState
     """,
     "contrib.rnn": """
         com.microsoft::AttnLSTM com.microsoft::DynamicQuantizeLSTM

@@ -15,9 +15,8 @@ import numpy as np
 
 from ...errors import Unfit
 from ...ir import TensorType, Type, Value
-from ...limits import bounded
 from ..define import FLOATS, define
-from ..functions import mean_of, sum_of, working_type
+from ..functions import sum_of, working_type
 from ..math.linalg import matmul
 from ..nn.attention import (
     check_heads,
@@ -243,7 +242,7 @@ def MultiHeadAttention(query, key=None, value=None, bias=None, key_padding_mask=
             caches = [k, v]
         else:
             past, capacity = _held(past_sequence_length, past_key.shape[2], k.shape[2]), past_key.shape[2]
-            caches = [_cached(old.astype(wide), new, np.full(len(new), past), capacity)
+            caches = [cached(old.astype(wide), new, np.full(len(new), past), capacity)
                       for old, new in ((past_key, k), (past_value, v))]
             k, v = (cache[:, :, :past + k.shape[2]] for cache in caches)
     batch, _, length, _ = q.shape
@@ -264,7 +263,7 @@ def _held(given: np.ndarray, capacity: int, length: int) -> int:
     return held
 
 
-def _positions(given: np.ndarray, batch: int, length: int) -> np.ndarray:
+def positions_of(given: np.ndarray, batch: int, length: int) -> np.ndarray:
     """Positions [batch, length]: as given, or running on from a single offset."""
     if given.size == 1 and given.ndim < 2:
         return np.broadcast_to(int(given.reshape(())) + np.arange(length), (batch, length))
@@ -292,7 +291,7 @@ def RotaryEmbedding(input, position_ids, cos_cache, sin_cache, *, interleaved: i
         raise Unfit(f"a rotary cache of width {cos_cache.shape[1]} does not turn"
                     f" {rotary_embedding_dim or 'all'} of"
                     f" {tokens.shape[3]} features")
-    places = _positions(position_ids, *tokens.shape[:2])
+    places = positions_of(position_ids, *tokens.shape[:2])
     y = rotate(tokens, rows_at(cos_cache, places), rows_at(sin_cache, places), interleaved)
     return y.transpose(0, 2, 1, 3) if input.ndim == 4 else y.reshape(input.shape)
 
@@ -335,173 +334,7 @@ def stream_of_angle(section: list[int], layout: int) -> list[int]:
     return which
 
 
-def _root_mean_square(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
-    return x / np.sqrt(mean_of(x * x, (-1,)) + x.dtype.type(epsilon)) * weight.astype(x.dtype)
-
-
-def _grouped_parts(query: np.ndarray, key: np.ndarray | None, value: np.ndarray | None, heads: int,
-                   shared: int
-                   ) -> list[np.ndarray]:
-    if query.ndim != 3 or min(heads, shared) < 1 or heads % shared:
-        raise Unfit(f"queries of shape {query.shape} do not split into {heads} heads, {shared} of them"
-                    " shared")
-    if key is not None and value is not None:
-        return [split_heads(query, heads, "query"), split_heads(key, shared, "key"),
-                split_heads(value, shared, "value")]
-    size = query.shape[2] // (heads + 2 * shared)
-    if size * (heads + 2 * shared) != query.shape[2]:
-        raise Unfit(f"packed queries of width {query.shape[2]} do not split into {heads} + 2 * {shared}"
-                    " heads")
-    q, k, v = np.split(query, [heads * size, (heads + shared) * size], 2)
-    return [split_heads(q, heads, "query"), split_heads(k, shared, "key"), split_heads(v, shared, "value")]
-
-
-@define(domain=MS, outputs=4, types={"query": FLOATS, "key": FLOATS, "value": FLOATS, "seqlens_k": ("int32",),
-                                     "total_sequence_length": ("int32",)})
-def GroupQueryAttention(query, key=None, value=None, past_key=None, past_value=None, seqlens_k=None,
-                        total_sequence_length=None, cos_cache=None, sin_cache=None, position_ids=None,
-                        attention_bias=None, head_sink=None, k_scale=None, v_scale=None, q_norm_weight=None,
-                        k_norm_weight=None, *, causal: int = 1, do_rotary: int = 0,
-                        k_quant_type: str = "NONE",
-                        kv_cache_bit_width: int = 0, kv_num_heads: int, local_window_size: int = -1,
-                        num_heads: int,
-                        qk_norm_epsilon: float = 1e-6, qk_output: int = 0, rotary_interleaved: int = 0,
-                        scale: float | None = None, sliding_window_cache: int = 0, smooth_softmax: int = 0,
-                        softcap: float = 0.0, v_quant_type: str = "NONE"):
-    """Causal attention where groups of query heads share keys, over a cache that takes up the new keys and
-    values"""
-    if seqlens_k is None or total_sequence_length is None:
-        raise ValueError("GroupQueryAttention needs seqlens_k and total_sequence_length")
-    if sliding_window_cache and (local_window_size <= 0 or not causal):
-        raise ValueError("GroupQueryAttention over a sliding window needs causal=1 and a local_window_size"
-                         f" above 0, found {local_window_size}")
-    if (k_quant_type == "NONE") != (v_quant_type == "NONE"):
-        raise ValueError(f"k_quant_type {k_quant_type!r} and v_quant_type {v_quant_type!r}: one cache is"
-                         " quantized and the other not")
-    dtype, wide = query.dtype, working_type(query.dtype)
-    given = [None if x is None else x.astype(wide) for x in (key, value)]
-    q, k, v = _grouped_parts(query.astype(wide), given[0], given[1], num_heads, kv_num_heads)
-    batch, _, length, size = q.shape
-    lengths = seqlens_k.reshape(-1).astype(np.int64) + 1
-    total = int(total_sequence_length.reshape(-1)[0])
-    held = 0 if past_key is None else past_key.shape[2]
-    first = length == total
-    before = np.zeros(batch, np.int64) if first else lengths - length
-    most = lengths.max(initial=0)
-    grows = total <= held or sliding_window_cache or total == held + length
-    if lengths.shape != (batch,) or total < length or (before < 0).any() or most > max(
-            total, held) or not grows:
-        raise Unfit(f"seqlens_k {seqlens_k.tolist()} and total_sequence_length {total} do not fit"
-                    f" {length} new tokens"
-                    f" and a cache of {held}")
-    if q_norm_weight is not None and k_norm_weight is not None:
-        q = _root_mean_square(q, q_norm_weight, qk_norm_epsilon)
-        k = _root_mean_square(k, k_norm_weight, qk_norm_epsilon)
-    if do_rotary:
-        if cos_cache is None or sin_cache is None:
-            raise ValueError("GroupQueryAttention with do_rotary needs cos_cache and sin_cache")
-        q, k = _turned(q, k, cos_cache.astype(wide), sin_cache.astype(wide), position_ids, before,
-                       rotary_interleaved)
-    capacity = held if sliding_window_cache else max(total, held)
-    if sliding_window_cache and (capacity < local_window_size or (lengths < length).any()
-                                 or attention_bias is not None):
-        raise ValueError(f"a cache of {capacity} rows that slides holds a window of {local_window_size},"
-                         f" takes {length} new tokens of {lengths.tolist()} and has no attention_bias")
-    bounded((batch, kv_num_heads, capacity, size), wide)
-    codes = [None if kind == "NONE" else CacheCodes(kind, by, kv_cache_bit_width, new.shape)
-             for kind, by, new in ((k_quant_type, k_scale, k), (v_quant_type, v_scale, v))]
-    added = [new if code is None else code.of(new) for new, code in zip((k, v), codes, strict=True)]
-    kept = [_window_rows(n, capacity, local_window_size) for n in before.tolist()] if sliding_window_cache \
-        else before.tolist()
-    total = max(kept, default=0) + length if sliding_window_cache else total
-    grown = [_cached(past, new, np.array(kept, np.int64), max(total, capacity))
-             for past, new in zip((past_key, past_value), added, strict=True)]
-    caches = grown if not sliding_window_cache else [
-        _slid(c, kept, length, [_window_rows(n, capacity, local_window_size) for n in lengths.tolist()],
-              capacity) for c in grown]
-    keys, values = (c[:, :, :total] if code is None else code.numbers(c[:, :, :total]).astype(wide)
-                    for c, code in zip(grown, codes, strict=True))
-    at = before[:, None, None, None] + np.arange(length)[:, None]
-    rows = (before - kept)[:, None, None, None] + np.arange(total)
-    seen = rows <= at if causal else rows < lengths[:, None, None, None]
-    if local_window_size >= 0:
-        seen = seen & (rows > at - local_window_size)
-    bias = np.where(seen, wide.type(0), wide.type(-np.inf))
-    if attention_bias is not None:
-        bias = bias + attention_bias[..., :total].astype(wide)
-    sink = None
-    if head_sink is not None:
-        sink = head_sink.astype(wide).reshape(1, -1, 1, 1)
-    elif smooth_softmax > 0:
-        sink = np.zeros((1, 1, 1, 1), wide)
-    y, scores, weights = attended(q, keys, values, scale, bias, softcap, sink)
-    shown = weights if qk_output == 2 else np.where(seen, scores, 0)
-    present = [c.astype(dtype) if code is None else c for c, code in zip(caches, codes, strict=True)]
-    return merge_heads(y).astype(dtype), *present, shown.astype(dtype)
-
-
-def _window_rows(tokens: int, capacity: int, window: int) -> int:
-    """How many rows of a cache that slides hold something after so many tokens: it fills up, then the last
-    `window` move to its start, and so on."""
-    return tokens if tokens <= capacity else window + (tokens - capacity - 1) % (capacity - window + 1)
-
-
-def _slid(cache: np.ndarray, old: list[int], length: int, kept: list[int], capacity: int) -> np.ndarray:
-    """The last `kept` rows of each batch entry's `old` and `length` new ones, at the start of a cache."""
-    out = cache[:, :, :capacity].copy()
-    for b, (before, most) in enumerate(zip(old, kept, strict=True)):
-        out[b, :, :most] = cache[b, :, before + length - most:before + length]
-    return out
-
-
-class CacheCodes:
-    """Rows of a cache [batch, heads, length, size] as codes: int8, or of four bits, from 8 below 0 on, two in
-    a byte, the first in its lower half. `scale` is for all, or by head and feature."""
-
-    def __init__(self, kind: str, scale: np.ndarray | None, bits: int, shape: tuple[int, ...]) -> None:
-        heads, size = shape[1], shape[3]
-        if kind not in ("PER_TENSOR", "PER_CHANNEL") or bits not in (4, 8) or scale is None or (
-                scale.size != (1 if kind == "PER_TENSOR" else heads * size)) or (bits == 4 and size % 2):
-            raise ValueError(f"a cache quantized {kind!r} to {bits} bits with scales of shape"
-                             f" {None if scale is None else scale.shape} does not fit {heads} heads of {size}"
-                             " features: expected PER_TENSOR or PER_CHANNEL, and 4 or 8 bits")
-        self.bits = bits
-        self.scale = scale.reshape(()) if kind == "PER_TENSOR" else scale.reshape(1, heads, 1, size)
-
-    def of(self, x: np.ndarray) -> np.ndarray:
-        """Codes of numbers, rounded half to even."""
-        most = 1 << (self.bits - 1)
-        codes = np.clip(np.rint(x / self.scale), -most, most - 1)
-        if self.bits == 8:
-            return codes.astype(np.int8)
-        low = (codes + most).astype(np.uint8)
-        return low[..., ::2] | low[..., 1::2] << 4
-
-    def numbers(self, codes: np.ndarray) -> np.ndarray:
-        """What codes stand for, float32."""
-        if self.bits == 4:
-            both = np.stack((codes & 15, codes >> 4), -1)
-            codes = both.reshape(*codes.shape[:-1], -1).astype(np.int8) - 8
-        return codes.astype(np.float32) * self.scale
-
-
-def _turned(q: np.ndarray, k: np.ndarray, cos: np.ndarray, sin: np.ndarray, positions: np.ndarray | None,
-            before: np.ndarray, interleaved: int) -> tuple[np.ndarray, ...]:
-    """Queries and keys turned by their positions, which run on from `before`, or from the first of those
-    given; with a past, given ones hold one by one."""
-    if positions is not None and before.any():
-        places = _positions(positions.reshape(q.shape[0], -1), q.shape[0], q.shape[2])
-    else:
-        start = 0 if positions is None or not positions.size else int(positions.flat[0])
-        places = before[:, None] + start + np.arange(q.shape[2])
-    angles = rows_at(cos, places), rows_at(sin, places)
-    if 2 * cos.shape[1] > q.shape[3]:
-        raise ValueError(f"a rotary cache of width {cos.shape[1]} does not fit a head of {q.shape[3]}"
-                         " features")
-    return tuple(rotate(x.transpose(0, 2, 1, 3), *angles, interleaved).transpose(0, 2, 1, 3) for x in (q, k))
-
-
-def _cached(past: np.ndarray | None, new: np.ndarray, before: np.ndarray, capacity: int) -> np.ndarray:
+def cached(past: np.ndarray | None, new: np.ndarray, before: np.ndarray, capacity: int) -> np.ndarray:
     """The cache with the new rows of each batch entry behind its old ones, [batch, heads, capacity, size]."""
     out = np.zeros((*new.shape[:2], capacity, new.shape[3]), new.dtype)
     if past is not None:

@@ -12,17 +12,9 @@ from ...ir import TensorType, Type, Value
 from ..define import FLOATS, define
 from ..functions import working_type
 from ..nn.attention import merge_heads
-from .attention import (
-    _FILTER,
-    _added,
-    _cached,
-    _grouped_parts,
-    _mask_bias,
-    _separate,
-    _turned,
-    attended,
-)
+from .attention import _FILTER, _added, _mask_bias, _separate, attended, cached
 from .fused import MS
+from .grouped_query import _grouped_parts, _turned
 
 _LENGTHS = ("int32",)
 
@@ -81,7 +73,7 @@ def _grown(new: tuple[np.ndarray, ...], past: tuple[np.ndarray | None, ...], len
         raise Unfit(f"past_sequence_length {None if length is None else length.tolist()} leaves no room"
                     f" for a token in a cache of {capacity}")
     before = np.full(batch, held)
-    caches = tuple(_cached(old, x, before, capacity) for old, x in zip(past, new, strict=True))
+    caches = tuple(cached(old, x, before, capacity) for old, x in zip(past, new, strict=True))
     seen = tuple(c[:, :, :held + 1] for c in caches)
     width = 1 if beams is None else int(beams.reshape(-1)[0])
     if chosen is None or width <= 1:
@@ -170,7 +162,7 @@ def SparseAttention(query, key=None, value=None, past_key=None, past_value=None,
             raise ValueError("SparseAttention with do_rotary needs cos_cache and sin_cache")
         q, k = _turned(q, k, cos_cache.astype(wide), sin_cache.astype(wide), None, before,
                        rotary_interleaved)
-    caches = [_cached(past, new, before, capacity) for past, new in ((past_key, k), (past_value, v))]
+    caches = [cached(past, new, before, capacity) for past, new in ((past_key, k), (past_value, v))]
     keys, values = (c[:, :, :total] for c in caches)
     at, tokens = before[:, None] + np.arange(length), np.arange(total)
     seen = blocks[:, at // sparse_block_size][..., tokens // sparse_block_size] & (tokens <= at[..., None])

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import Unfit
+from ...ir import TensorType, Type, Value
+from ...ir.types import ElementType
 from ...limits import bounded
 from ..define import Op, define, xp
 from ..functions import sum_of
@@ -65,8 +67,11 @@ def _activated(first: np.ndarray, third: np.ndarray | None, kind: str, fusion: i
     return np.asarray(SWIGLU(*halves, **attrs))
 
 
-def check_layers(kind: str, fusion: int, second: bool, third: bool) -> None:
+def check_layers(kind: str, fusion: int, late: int, second: bool, third: bool) -> None:
     """Raises ValueError where there is no such activation, or matrices do not fit it."""
+    if late:
+        raise ValueError("swiglu_limit_after_activation is not supported: the limit holds what goes into an"
+                         " activation")
     if not second:
         raise ValueError("the input fc2_experts_weights is missing")
     if kind not in (*ACTIVATIONS, "swiglu") or fusion not in (0, 1, 2):
@@ -119,10 +124,11 @@ def MoE(input, router_probs, fc1_experts_weights, fc1_experts_bias=None, fc2_exp
         fc2_experts_bias=None, fc3_experts_weights=None, fc3_experts_bias=None, *,
         activation_alpha: float = 1.0, activation_beta: float = 0.0, activation_type: str = "relu",
         k: int = 1, normalize_routing_weights: int = 0, swiglu_fusion: int = 0,
-        swiglu_limit: float | None = None, use_sparse_mixer: int = 0):
+        swiglu_limit: float | None = None, swiglu_limit_after_activation: int = 0,
+        use_sparse_mixer: int = 0):
     """The k best experts' results, weighed by the softmax of their scores, or that of the chosen ones'"""
-    check_layers(activation_type, swiglu_fusion, fc2_experts_weights is not None,
-                 fc3_experts_weights is not None)
+    check_layers(activation_type, swiglu_fusion, swiglu_limit_after_activation,
+                 fc2_experts_weights is not None, fc3_experts_weights is not None)
     best = chosen(router_probs.astype(np.float32), k)
     weights = np.take_along_axis(softmax(router_probs.astype(np.float32), -1), best, 1)
     if normalize_routing_weights:
@@ -174,7 +180,8 @@ def QMoE(input, router_probs, fc1_experts_weights, fc1_scales=None, fc1_experts_
          expert_weight_bits: int = 4, fc1_expert_weight_bits: int | None = None,
          fc2_expert_weight_bits: int | None = None, fc3_expert_weight_bits: int | None = None, k: int = 1,
          normalize_routing_weights: int = 0, quant_type: str = "int", swiglu_fusion: int = 0,
-         swiglu_limit: float | None = None, use_sparse_mixer: int = 0, weights_prepacked: int = -1):
+         swiglu_limit: float | None = None, swiglu_limit_after_activation: int = 0,
+         use_sparse_mixer: int = 0, weights_prepacked: int = -1):
     """The k best experts' results, weighed by the softmax of their scores or by router_weights; the
     matrices are of few bits, with a scale for each row or each block of it"""
     others = (fc1_global_scale, fc2_global_scale, fc1_act_scale, fc2_act_scale, fc1_act_block_scale,
@@ -182,8 +189,8 @@ def QMoE(input, router_probs, fc1_experts_weights, fc1_scales=None, fc1_experts_
     if quant_type != "int" or any(x is not None for x in others):
         raise ValueError("QMoE takes integers as weights and no scales beside theirs, found quant_type"
                          f" {quant_type!r}")
-    check_layers(activation_type, swiglu_fusion, fc2_experts_weights is not None,
-                 fc3_experts_weights is not None)
+    check_layers(activation_type, swiglu_fusion, swiglu_limit_after_activation,
+                 fc2_experts_weights is not None, fc3_experts_weights is not None)
     wide = router_probs.astype(np.float32)
     best, weights = routing(wide, None if router_weights is None else router_weights.astype(np.float32), k,
                             normalize_routing_weights)
@@ -241,3 +248,42 @@ class CodedLayer:
         codes = unpacked(self.codes[expert], self.bits).reshape(n, -1, self.block).astype(np.float32)
         scales = self.scales[expert].reshape(n, -1, 1).astype(np.float32)
         return ((codes - self.zero(expert)[..., None]) * scales).reshape(n, k)
+
+
+@define(domain=MS, outputs=3, types={**dict.fromkeys(("logits", "projection_weight"), HALF_FLOATS),
+                                     "expert_bias": ("float",)})
+def MoEGroupRouter(logits, expert_bias, projection_weight=None, *, group_topk: int = 2, n_group: int = 1,
+                   router_sentinel: float = -10000.0, top_k: int, topk_group: int = 1):
+    """The logarithms of sigmoid(logits) at the top_k experts of the best groups, router_sentinel at the
+    others [tokens, experts]; and the scores by which experts are chosen, and their weights"""
+    wide = logits.astype(np.float32)
+    if projection_weight is not None:
+        if wide.ndim != 2 or projection_weight.ndim != 2 or wide.shape[1] != projection_weight.shape[1]:
+            raise Unfit(f"projection_weight of shape {projection_weight.shape} does not fit tokens of shape"
+                        f" {wide.shape}")
+        wide = wide @ projection_weight.astype(np.float32).T
+    if not wide.ndim or expert_bias.shape != wide.shape[-1:]:
+        raise Unfit(f"expert_bias of shape {expert_bias.shape} does not fit logits of shape {wide.shape}")
+    scores = Sigmoid(wide.reshape(-1, wide.shape[-1]))
+    tokens, count = scores.shape
+    if min(top_k, n_group, topk_group, group_topk) < 1 or n_group > count or count % n_group or (
+            topk_group > n_group or top_k > count):
+        raise ValueError(f"the best {top_k} of {count} experts cannot be in {topk_group} of {n_group} groups")
+    biased = scores + expert_bias
+    grouped = np.where(np.isnan(biased), -np.inf, biased).reshape(tokens, n_group, -1)
+    best = np.sort(grouped, -1)[..., ::-1][..., :group_topk].sum(-1)
+    groups = np.argsort(-best, -1, kind="stable")[:, :topk_group]
+    open_ = np.zeros((tokens, n_group), bool)
+    np.put_along_axis(open_, groups, True, 1)
+    among = np.where(open_[..., None], grouped, -np.inf).reshape(tokens, count)
+    experts = np.argsort(-among, -1, kind="stable")[:, :min(top_k, topk_group * (count // n_group))]
+    y = np.full(scores.shape, router_sentinel, np.float32)
+    np.put_along_axis(y, experts, np.log(np.maximum(np.take_along_axis(scores, experts, 1), 1e-20)), 1)
+    return y.astype(logits.dtype), biased, scores
+
+
+@MoEGroupRouter.infer_with
+def _routed_types(logits: Value, expert_bias: Value, *_: Value | None, **__: Any) -> list[Type]:
+    count = expert_bias.shape[0] if expert_bias.shape else None
+    lead = logits.shape[0] if logits.shape is not None and len(logits.shape) == 2 else None
+    return [TensorType(elem, (lead, count)) for elem in (logits.elem, ElementType.FLOAT, ElementType.FLOAT)]

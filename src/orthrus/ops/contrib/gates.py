@@ -25,9 +25,12 @@ def _floats(*names: str) -> dict[str, tuple[str, ...]]:
     return dict.fromkeys(names, HALF_FLOATS)
 
 
-@elementwise(domain=MS, widen=False, types=_floats("x", "y", "gate"))
-def GatedAdd(x, y, gate):
+@elementwise(domain=MS, widen=False, types=_floats("x", "y", "gate", "gate_weight"))
+def GatedAdd(x, y, gate, gate_weight=None):
     """x + y * gate, where a gate serves a row; the product is rounded to the inputs' type"""
+    if gate_weight is not None:
+        raise ValueError("GatedAdd with a gate_weight is not supported: multiply gate by it, and take the"
+                         " Sigmoid")
     gated = (y.astype(np.float32) * gate.astype(np.float32)).astype(y.dtype)
     return (x.astype(np.float32) + gated.astype(np.float32)).astype(x.dtype)
 
@@ -187,13 +190,20 @@ def _engram_types(key: Value, *_: Value | None, **__: Any) -> list[Type]:
 
 @define(domain=MS, outputs=2, types=_floats("input", "weight", "bias", "past_state"))
 def CausalConvWithState(input, weight, bias=None, past_state=None, *, activation: str = "none",
-                        channels_last: int = 0, dilation: int = 1, ndim: int = 1, state_window: int = 0):
+                        channels_last: int = 0, dilation: int = 1, input_channel_offset: int = 0,
+                        input_channels: int = 0, ndim: int = 1, state_channels_last: int = -1,
+                        state_length: int = 0, state_update_capacity: int = 0, state_window: int = 0):
     """A convolution of each channel over what came before, whose last inputs are the state for the next
     call"""
     if ndim != 1 or state_window or dilation < 1 or activation not in ("none", "silu", "swish"):
         raise ValueError("CausalConvWithState takes one dimension, no state_window, a dilation from 1 on and"
                          f" the activations none, silu and swish; found {ndim}, {state_window}, {dilation}"
                          f" and {activation!r}")
+    if input_channel_offset or input_channels or state_length or state_update_capacity or (
+            state_channels_last not in (-1, channels_last)):
+        raise ValueError("CausalConvWithState convolves every channel of its input, and its state is laid as"
+                         " its input and just long enough: input_channel_offset, input_channels, state_length"
+                         " and state_update_capacity are 0, and state_channels_last is -1")
     along = 1 if channels_last else 2
     rank = input.ndim
     if rank < 3 or (not channels_last and rank != 3) or weight.ndim != 3 or weight.shape[1] != 1 or (

@@ -403,7 +403,8 @@ def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
 def MatMulNBits(a, b, scales, zero_points=None, g_idx=None, bias=None, *, K: int, N: int,
                 accuracy_level: int = 0,
                 bits: int = 4, block_size: int, weight_prepacked: int = 0):
-    """The product of A and the transpose of a matrix [N, K] that is packed in blocks of few bits each"""
+    """The product of A and the transpose of a matrix [N, K] that is packed in blocks of few bits each; zeros
+    where a dimension of the packed matrix is 0"""
     if not 2 <= bits <= 8 or block_size < 16 or block_size & (block_size - 1) or min(K, N) < 0:
         raise ValueError("MatMulNBits takes 2 to 8 bits and a power of two from 16 on as block_size, found"
                          f" {bits} and"
@@ -412,11 +413,16 @@ def MatMulNBits(a, b, scales, zero_points=None, g_idx=None, bias=None, *, K: int
         raise ValueError("MatMulNBits takes only weights in ONNX's order: weight_prepacked has to be 0")
     blocks = -(-K // block_size)
     size = block_size * bits // 8
+    whole = (N, blocks, size)
+    if b.ndim == 3 and not b.size and a.shape[-1:] == (K,) and all(
+            found in (0, full) for found, full in zip(b.shape, whole, strict=True)):
+        y = np.zeros(bounded((*a.shape[:-1], N), a.dtype), a.dtype)
+        return y if bias is None else y + bias
     if a.shape[-1:] != (K,) or b.size != N * blocks * size or scales.size != N * blocks:
         raise Unfit(f"A {a.shape}, B {b.shape} and scales {scales.shape} do not fit N {N}, K {K},"
                     f" {bits} bits and"
                     f" blocks of {block_size}")
-    packed = b.reshape(N, blocks, size)
+    packed = b.reshape(whole)
     scale = scales.reshape(N, blocks, 1)
     zero = _zero_points(zero_points, N, blocks, bits)
     group = None if g_idx is None else g_idx.reshape(-1)[:K]

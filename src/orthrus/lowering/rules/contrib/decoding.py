@@ -53,7 +53,7 @@ def attend_grouped(lo: Lowering, node: Node) -> Any:
     """com.microsoft's causal attention with shared key heads, over a cache that takes up the new rows."""
     at = node.attributes
     (vq, vk, vv, v_past_k, v_past_v, v_ends, v_total, v_cos, v_sin, v_at, v_bias, v_sink,
-     v_k_scale, v_v_scale, *rest) = inputs_of(node, 16)
+     v_k_scale, v_v_scale, *rest) = inputs_of(node, 17)
     known = lo.known(v_total)
     if alive(lo, node,
               3) or any(v is not None for v in rest) or known is None or v_ends is None or vq is None:
