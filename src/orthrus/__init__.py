@@ -60,7 +60,11 @@ from .api.environment import (
     set_seed,
     unregister_execution_provider_library,
 )
-from .api.logs import set_default_logger_severity, set_default_logger_verbosity
+from .api.logs import (
+    set_default_logger_callback,
+    set_default_logger_severity,
+    set_default_logger_verbosity,
+)
 from .api.metadata import (
     ModelMetadata,
     NodeArg,
@@ -79,6 +83,13 @@ from .api.version import VERSION as orthrus_version
 
 if TYPE_CHECKING:
     from . import capi
+    from .api.model_package import (
+        ModelPackage,
+        ModelPackageComponentContext,
+        ModelPackageContext,
+        ModelPackageOptions,
+        ModelPackageWriteMode,
+    )
     from .capi import onnxruntime_validation
     from .generation import generate
     from .kernels import KernelRegistry
@@ -98,6 +109,9 @@ follow_aliases()
 
 _LATER = {
     "capi": ("orthrus.capi", None),
+    **{name: ("orthrus.api.model_package", name) for name in (
+        "ModelPackage", "ModelPackageComponentContext", "ModelPackageContext", "ModelPackageOptions",
+        "ModelPackageWriteMode")},
     "onnxruntime_validation": ("orthrus.capi.onnxruntime_validation", None),
     "Limits": ("orthrus.limits", "Limits"),
     "ExecutionProvider": ("orthrus.providers", "ExecutionProvider"),
@@ -111,7 +125,8 @@ _LATER = {
 
 __all__ = ["AdapterFormat", "ExecutionMode", "ExecutionOrder", "ExecutionProvider", "GraphOptimizationLevel",
            "IOBinding", "InferenceSession", "KernelRegistry", "Limits", "LoraAdapter", "ModelCompiler",
-           "ModelMetadata",
+           "ModelMetadata", "ModelPackage", "ModelPackageComponentContext", "ModelPackageContext",
+           "ModelPackageOptions", "ModelPackageWriteMode",
            "NodeArg", "OrtAllocatorType", "OrtArenaCfg", "OrtCompileApiFlags", "OrtDevice",
            "OrtDeviceMemoryType", "OrtDeviceVendorId", "OrtEpAssignedNode", "OrtEpAssignedSubgraph",
            "OrtEpContextData", "OrtEpContextDataBuffer", "OrtEpDevice", "OrtExecutionProviderDevicePolicy",
@@ -125,8 +140,9 @@ __all__ = ["AdapterFormat", "ExecutionMode", "ExecutionOrder", "ExecutionProvide
            "import_capi_exception", "install_as_onnxruntime", "onnxruntime_validation", "op",
            "orthrus_version", "package_name",
            "preload_dlls", "print_debug_info", "register_execution_provider",
-           "register_execution_provider_library", "set_default_logger_severity",
-           "set_default_logger_verbosity", "set_global_thread_pool_sizes", "set_seed",
+           "register_execution_provider_library", "set_default_logger_callback",
+           "set_default_logger_severity", "set_default_logger_verbosity", "set_global_thread_pool_sizes",
+           "set_seed",
            "unregister_execution_provider", "unregister_execution_provider_library", "unregister_op",
            "version"]
 

@@ -74,6 +74,7 @@ class ModelCompiler:
             external_initializers_file_path)
         self._threshold = external_initializers_size_threshold
         self._write_context: Callable[[str, OrtEpContextData], None] | None = None
+        self._binaries: tuple[str, str] | None = None
 
     def compile_to_file(self, output_model_path: str | None = None) -> None:
         """Write the model, by default beside the input as `<name>_ctx.onnx`.
@@ -135,6 +136,21 @@ class ModelCompiler:
     def clear_ep_context_data_write_func(self) -> None:
         self._write_context = None
 
+    def set_ep_context_binary_information(self, output_directory: str | os.PathLike[str], model_name: str
+                                          ) -> None:
+        """Where files of compiled parts are put for a model that is compiled to bytes or a function, and what
+        their names begin with.
+
+        Raises InvalidArgument where one of them is empty, or the first is no folder.
+        """
+        folder = os.fspath(output_directory)
+        if not folder or not model_name:
+            raise InvalidArgument("Output directory and model name must not be empty",
+                                  found=f"{folder!r} and {model_name!r}")
+        if not os.path.isdir(folder):
+            raise InvalidArgument("The output directory is no folder", found=folder, cure="make it first")
+        self._binaries = folder, model_name
+
     def _graph(self, path: str | None) -> tuple[Any, dict[str, bytes]]:
         """The graph with its compiled parts, and the files beside it by name: none where the data is embedded
         or goes to the user's function. `path`: where the model is going, None for bytes."""
@@ -156,13 +172,18 @@ class ModelCompiler:
             raise Fail("Unable to compile any nodes. Check that the session EPs support compilation and can "
                        "execute at least one subgraph in the model.", found="; ".join(
                            compiled.refused.values()) or None)
-        embedded = self._embed or (path is None and self._write_context is None)
-        stem = None if embedded else os.path.splitext(os.path.basename(path or "model"))[0]
+        elsewhere = self._binaries if path is None and self._write_context is None else None
+        embedded = self._embed or (path is None and self._write_context is None and elsewhere is None)
+        named = self._binaries[1] if self._binaries else os.path.basename(path or "model")
+        stem = None if embedded else os.path.splitext(named)[0]
         graph, files = with_contexts(placement, compiled.stored, stem)
         if self._write_context is not None:
             for name, data in files.items():
                 self._write_context(name, OrtEpContextData._make(data))
             files = {}
+        for name, data in files.items() if elsewhere is not None else ():
+            with open(os.path.join(elsewhere[0], name), "wb") as file:
+                file.write(data)
         return graph, files
 
     def _placed(self, graph: Any) -> bytes:

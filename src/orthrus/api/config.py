@@ -129,7 +129,16 @@ INERT: tuple[str, ...] = (
     "mlas.nchwc_pointwise_conv_max_input_channel_batch", "session.qdq_matmulnbits_block_size",
     "session.enable_dq_matmulnbits_fusion",
     "session.disable_model_compile", "session.fail_on_suboptimal_compiled_model",
-    "session.function_expansion_node_limit",
+    "session.function_expansion_node_limit", "session.kernel_dispatch_policy",
+    *(f"session.external_data_loader.{name}" for name in (
+        "chunk_bytes", "min_size_bytes", "pinned_memory_bytes", "threads")),
+    *(f"session.moe.offload.{name}" for name in (
+        "allow_file_backing", "async_max_tokens", "budget_group", "cpu_execution", "cpu_threads",
+        "derived_cache_dir", "device_expert_bytes", "device_working_bytes", "gpu_budget_bytes",
+        "gpu_device_mem_limit", "host_expert_bytes", "host_working_bytes", "min_expert_weight", "mode",
+        "node_overrides", "pinned_bytes", "placement", "popularity_file", "prefill_wave_experts",
+        "reserve_device_bytes", "skip_tail_cold_only", "skip_zero_cold_doorbell", "source_root",
+        "tail_substitution_min_rank", "tail_substitution_threshold")),
 )
 
 OPTIMIZERS: dict[str, tuple[str, ...]] = {

@@ -11,7 +11,8 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from .. import knobs
 from ..errors import Fail
@@ -28,6 +29,7 @@ _here = threading.local()
 _lock = lock()
 _default = 2
 _talkative: list[int] = []
+_callback: Callable[[int, str, str, str, str], Any] | None = None
 
 
 class _Format(logging.Formatter):
@@ -54,17 +56,69 @@ class _Threshold(logging.Filter):
 
 
 class _Stderr(logging.StreamHandler):
-    """Writes to stderr, unless the program has a handler of its own."""
+    """Calls the program's callback, or writes to stderr, unless the program has a handler of its own."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
         self.setFormatter(_Format())
 
     def emit(self, record: logging.LogRecord) -> None:
+        if _called(record):
+            return
         if not logging.getLogger().handlers:
             # not setStream, which flushes the one before: it may be closed by now
             self.stream = sys.stderr
             super().emit(record)
+
+
+def _called(record: logging.LogRecord) -> bool:
+    """Whether the program's callback took a message. What it raises goes to `sys.unraisablehook`, and the
+    message elsewhere, as do messages of the callback itself."""
+    callback = _callback
+    if callback is None or getattr(_here, "inside", False):
+        return False
+    _here.inside = True
+    try:
+        callback(LEVELS.index(record.levelno) if record.levelno in LEVELS else 1, "orthrus",
+                 getattr(_here, "name", "") or "Default",
+                 f"{record.filename}:{record.lineno} {record.funcName}", record.getMessage())
+        return True
+    except Exception as error:
+        sys.unraisablehook(_Unraisable(type(error), error, error.__traceback__, None, callback))
+        return False
+    finally:
+        _here.inside = False
+
+
+class _Unraisable(NamedTuple):
+    """What `sys.unraisablehook` takes."""
+
+    exc_type: type[BaseException]
+    exc_value: BaseException | None
+    exc_traceback: Any
+    err_msg: str | None
+    object: Any
+
+
+def set_default_logger_callback(callback: Callable[[int, str, str, str, str], Any] | None, severity: int = 2
+                                ) -> None:
+    """Give messages to a function, in the place of standard error: severity, category, log id, place and
+    message. It sets the default severity too; None takes the function away and leaves that as it is.
+
+    Raises RuntimeError for what cannot be called, and for a severity that is none.
+    """
+    global _callback
+    if not isinstance(severity, int):
+        raise mismatch("set_default_logger_callback", "(callback: object, severity: int = 2) -> None",
+                       callback, severity)
+    if not 0 <= severity <= 4:
+        raise RuntimeError(f"severity must be 0, verbose, to 4, fatal, found {severity}")
+    if callback is not None and not callable(callback):
+        raise RuntimeError(f"callback must be callable or None, found {callback!r}")
+    set_up()
+    _callback = callback
+    if callback is not None:
+        set_default_logger_severity(int(severity))
 
 
 def set_up() -> None:
