@@ -102,3 +102,45 @@ def test_a_capsule_that_is_looked_at() -> None:
     for given in (None, np.zeros(3, np.uint8), 3):
         with pytest.raises(TypeError, match="incompatible function arguments"):
             look(given)
+
+
+def test_a_callback_takes_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    got: list[tuple[Any, ...]] = []
+    try:
+        ort.set_default_logger_callback(lambda *told: got.append(told), severity=1)
+        options = ort.SessionOptions()
+        options.add_session_config_entry("session.nothing", "1")
+        options.logid = "mine"
+        ort.InferenceSession(get_example("sigmoid.onnx"), options, providers=["CPUExecutionProvider"])
+        severity, category, logid, place, message = next(g for g in got if "session.nothing" in g[4])
+        assert (severity, category, logid) == (2, "orthrus", "mine") and ".py:" in place
+        assert capfd.readouterr().err == ""
+    finally:
+        ort.set_default_logger_callback(None)
+        ort.set_default_logger_severity(2)
+
+
+def test_a_callback_that_raises_leaves_messages_to_standard_error(
+        capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", raised.append)
+    monkeypatch.setattr("logging.root.handlers", [])
+
+    def broken(*told: Any) -> None:
+        raise ValueError("no")
+
+    try:
+        ort.set_default_logger_callback(broken)
+        options = ort.SessionOptions()
+        options.add_session_config_entry("session.nothing", "1")
+        ort.InferenceSession(get_example("sigmoid.onnx"), options, providers=["CPUExecutionProvider"])
+        assert raised[0].exc_type is ValueError and raised[0].object is broken
+        assert "session.nothing" in capfd.readouterr().err
+    finally:
+        ort.set_default_logger_callback(None)
+
+
+@pytest.mark.parametrize("given", [(5,), (None, 9), (print, -1)])
+def test_what_is_no_callback_or_no_severity_is_refused(given: tuple[Any, ...]) -> None:
+    with pytest.raises(RuntimeError):
+        ort.set_default_logger_callback(*given)

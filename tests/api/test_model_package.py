@@ -137,7 +137,7 @@ def written(engine: Any, root: Path, asset: Path) -> tuple[dict[str, Any], dict[
         made.set_variant_executor_info_inline("c", "v", "other", "{}")
         made.remove_variant_executor_info("c", "v", "other")
         made.set_additional_metadata_json("manifest", None, None, '{"a": [1]}')
-        made.set_additional_metadata_json("variant", "c", "v", "2")
+        made.set_additional_metadata_json("component", "c", None, '{"b": 2}')
         uri = made.add_shared_asset(str(asset))
         made.commit(str(root))
         assert made.resolve_asset_uri(uri) == str(root / "shared_assets" / uri.replace(":", "-"))

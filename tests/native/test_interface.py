@@ -114,8 +114,8 @@ def test_no_slot_is_null_and_every_version_gets_the_table(built: Path) -> None:
     assert len(given) == 1 and get_api(0) is None and get_api(table.LEVEL + 1) is None
     functions = table.read().tables["OrtApi"]
     slots = ctypes.cast(next(iter(given)) or 0, ctypes.POINTER(ctypes.c_void_p))
-    assert len(functions) == 428 and all(slots[i] for i in range(len(functions)))
-    assert ctypes.CFUNCTYPE(ctypes.c_char_p)(base[1])() == b"1.31.1"
+    assert len(functions) == 429 and all(slots[i] for i in range(len(functions)))
+    assert ctypes.CFUNCTYPE(ctypes.c_char_p)(base[1])() == table.API_LEVEL.encode()
     what = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(slots[2])
     absent = set(table.absent()["OrtApi"])
     for place, each in enumerate(functions):
@@ -128,7 +128,8 @@ def test_no_slot_is_null_and_every_version_gets_the_table(built: Path) -> None:
 
 
 NAMES_AT = {0: "CreateStatus", 9: "Run", 92: "ReleaseEnv", 100: "ReleaseSessionOptions", 424:
-            "SessionOptionsSetWeightlessSourceModelBuffer", 425: "KernelContext_GetPreallocatedOutput"}
+            "SessionOptionsSetWeightlessSourceModelBuffer", 425: "KernelContext_GetPreallocatedOutput",
+            427: "GetModelPackageApi", 428: "EpDevice_GetMemoryCapacity"}
 """Slots whose places are known from elsewhere."""
 
 

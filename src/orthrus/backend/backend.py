@@ -69,6 +69,8 @@ class OnnxRuntimeBackend(Backend):  # type: ignore[misc]
         if device is not None and not cls.supports_device(device):
             raise RuntimeError(f"Incompatible device expected '{device}', got '{get_device()}'")
         options = SessionOptions()
+        options.add_session_config_entry("session.allow_released_opsets_only",
+                                         str(int(cls.allowReleasedOpsetsOnly)))
         for name, value in kwargs.items():
             if hasattr(options, name):
                 setattr(options, name, value)

@@ -100,6 +100,13 @@ const OrtMemoryInfo *api_EpDevice_MemoryInfo(const OrtEpDevice *device, OrtDevic
     return NULL;
 }
 
+OrtStatus *api_EpDevice_GetMemoryCapacity(const OrtEpDevice *device, OrtDeviceMemoryType kind, size_t *first,
+                                          size_t *second) {
+    (void)device, (void)kind;
+    REQUIRE(first != NULL || second != NULL, "At least one memory capacity output must not be null");
+    return status_new(ORT_NOT_IMPLEMENTED, "EpDevice_GetMemoryCapacity: the host's memory is no device's");
+}
+
 OrtStatus *api_SessionOptionsAppendExecutionProvider_V2(OrtSessionOptions *options, OrtEnv *env,
                                                         const OrtEpDevice *const *chosen, size_t device_count,
                                                         const char *const *keys, const char *const *values,
