@@ -181,9 +181,10 @@ class ModelCompiler:
             for name, data in files.items():
                 self._write_context(name, OrtEpContextData._make(data))
             files = {}
-        for name, data in files.items() if elsewhere is not None else ():
-            with open(os.path.join(elsewhere[0], name), "wb") as file:
-                file.write(data)
+        if elsewhere is not None:
+            for name, data in files.items():
+                with open(os.path.join(elsewhere[0], name), "wb") as file:
+                    file.write(data)
         return graph, files
 
     def _placed(self, graph: Any) -> bytes:

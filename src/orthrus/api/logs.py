@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from types import SimpleNamespace, TracebackType
+from typing import Any
 
 from .. import knobs
 from ..errors import Fail
@@ -84,18 +85,20 @@ def _called(record: logging.LogRecord) -> bool:
                  f"{record.filename}:{record.lineno} {record.funcName}", record.getMessage())
         return True
     except Exception as error:
-        sys.unraisablehook(_Unraisable(type(error), error, error.__traceback__, None, callback))
+        sys.unraisablehook(_Unraisable(
+            exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__, err_msg=None,
+            object=callback))
         return False
     finally:
         _here.inside = False
 
 
-class _Unraisable(NamedTuple):
+class _Unraisable(SimpleNamespace):
     """What `sys.unraisablehook` takes."""
 
     exc_type: type[BaseException]
     exc_value: BaseException | None
-    exc_traceback: Any
+    exc_traceback: TracebackType | None
     err_msg: str | None
     object: Any
 

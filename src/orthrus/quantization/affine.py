@@ -80,6 +80,14 @@ def get_qrange_for_qType(qType: int, reduce_range: bool = False,
     return qmax - qmin
 
 
+def _without_extent(scale: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Which scales their type has no number for: float32 those below its normal numbers, float16, which is
+    quantized in float32, only those that are 0 in it."""
+    if dtype == np.float16:
+        return np.asarray(scale.astype(dtype) == 0)
+    return np.asarray(scale < np.finfo(dtype).tiny)
+
+
 def compute_scale_zp(rmin: Any, rmax: Any, qmin: Any, qmax: Any, symmetric: bool = False,
                      min_real_range: float | None = None) -> list[np.ndarray]:
     """[zero point, scale] such that [rmin, rmax], widened to hold 0, is represented by [qmin, qmax].
@@ -104,7 +112,7 @@ def compute_scale_zp(rmin: Any, rmax: Any, qmin: Any, qmax: Any, symmetric: bool
         low = -high
     first, last = np.float64(qmin), np.float64(qmax)
     scale = (high.astype(np.float64) - low.astype(np.float64)) / (last - first)
-    flat = scale < np.finfo(high.dtype).tiny
+    flat = _without_extent(scale, high.dtype)
     steps = np.where(flat, 1.0, scale)
     zero = np.round((first + last) / 2.0) if symmetric else np.round(first - low / steps)
     return [np.where(flat, 0, zero).astype(least.dtype), steps.astype(high.dtype)]
@@ -167,7 +175,7 @@ def compute_scale_zp_blocked(weight: np.ndarray, quant_type: int, axis: int, blo
     qmin, qmax = get_qmin_qmax_for_qType(quant_type, symmetric=symmetric)
     first, last = np.float64(qmin), np.float64(qmax)
     scale = ((high - low).astype(np.float64) / (last - first)).astype(weight.dtype)
-    flat = scale < np.finfo(weight.dtype).tiny
+    flat = _without_extent(scale, weight.dtype)
     scale = np.where(flat, np.ones_like(scale), scale)
     if symmetric:
         zeros = np.full(scale.shape, np.round((first + last) / 2.0))

@@ -118,8 +118,11 @@ def widened_weight_scale(input_scale: np.ndarray, weight_scale: np.ndarray, bias
     small = (steps < least) & (steps > 0.0)
     if not small.any():
         return None
-    ratio = least / np.where(small, steps, 1.0)
-    return np.where(small, (scales * ratio).astype(weight_scale.dtype), weight_scale)
+    wider = scales * (least / np.where(small, steps, 1.0))
+    rounded = wider.astype(weight_scale.dtype)
+    if weight_scale.dtype == np.float16:
+        rounded = np.where(rounded < wider, np.nextafter(rounded, np.float16(np.inf)), rounded)
+    return np.where(small, rounded, weight_scale)
 
 
 class BaseQuantizer:
@@ -367,13 +370,17 @@ class BaseQuantizer:
         return names
 
     def quantize_bias_static_impl(self, bias_name: str, input_scale: np.ndarray, weight_scale: np.ndarray,
-                                  beta: float = 1.0) -> tuple[str, str, str, np.ndarray, str, int]:
-        """Add a bias in steps of input scale * weight scale * beta, zero point 0, as int32.
+                                  beta: float = 1.0, bias_scale_dtype: Any = None
+                                  ) -> tuple[str, str, str, np.ndarray, str, int]:
+        """Add a bias in steps of input scale * weight scale * beta, zero point 0, as int32. A
+        `bias_scale_dtype` is the scales' type in the place of the bias's; they then hold all of the bias.
 
         The names of it, its scale and its zero point, the scales, the operator that makes it float and the
         type it is. With float8 weights a bias stays float, with scale 1.
         """
         bias = tensor_proto_to_array(self.initializers[bias_name])
+        if beta == 0:
+            bias, beta = np.zeros_like(bias), 1.0
         name = f"{bias_name}{TENSOR_NAME_QUANT_SUFFIX}"
         scale_name, zero_name = f"{name}_scale", f"{name}_zero_point"
         if self.weight_qType == TensorProto.FLOAT8E4M3FN:
@@ -384,6 +391,11 @@ class BaseQuantizer:
             self.put_initializer(onnx.helper.make_tensor(zero_name, self.weight_qType, [1], [0.0]))
             return name, scale_name, zero_name, scales, "Cast", kept
         steps = np.asarray(input_scale * weight_scale * beta)
+        if bias_scale_dtype is not None:
+            most = np.abs(np.asarray(bias, np.float64)) / _INT32.max
+            most = most.max(initial=0.0) if steps.size == 1 else most
+            steps = np.maximum(steps, most * 1.0001).astype(bias_scale_dtype)
+            steps = np.where(steps == 0, np.ones_like(steps), steps)
         if steps.size > 1 and bias.ndim == 1 and bias.size != steps.size:
             steps = np.tile(steps, bias.size // steps.size)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -391,7 +403,7 @@ class BaseQuantizer:
         if (np.abs(counts) > _INT32.max).any():
             _log.warning("the bias %s leaves int32: its scale is too small", bias_name)
         counts = np.clip(np.nan_to_num(counts, nan=0.0), float(_INT32.min), float(_INT32.max))
-        scales = np.asarray(steps, bias.dtype).reshape(-1)
+        scales = np.asarray(steps, bias.dtype if bias_scale_dtype is None else bias_scale_dtype).reshape(-1)
         self.put_initializer(numpy_helper.from_array(counts.astype(np.int32).reshape(bias.shape), name))
         self.put_initializer(numpy_helper.from_array(scales, scale_name))
         if scales.size > 1:

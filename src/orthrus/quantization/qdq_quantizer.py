@@ -30,6 +30,7 @@ from .quant_utils import (
     QuantizedValueType,
     __producer__,
     __version__,
+    add_dequant_output_suffix,
     add_dequant_suffix,
     ms_domain,
     normalize_axis,
@@ -499,8 +500,14 @@ class QDQQuantizer(BaseQuantizer):
             if value.node_type == "Cast":
                 node = onnx.helper.make_node("Cast", [value.q_name], [name], label, to=kind)
             else:
-                node = self.insertion.dequantize(value.q_name, name, label, value.scale_name, value.zp_name,
+                wide = kind == TensorProto.FLOAT16 and (
+                    self.initializers[value.scale_name].data_type == TensorProto.FLOAT)
+                made = add_dequant_output_suffix(name) if wide else name
+                node = self.insertion.dequantize(value.q_name, made, label, value.scale_name, value.zp_name,
                                                  value.axis)
+                if wide:
+                    self.insertion.add(node)
+                    node = onnx.helper.make_node("Cast", [made], [name], f"{name}_Cast", to=kind)
             self.insertion.add(node)
         self.drop_initializers(replaced)
 
@@ -528,8 +535,13 @@ class QDQQuantizer(BaseQuantizer):
             _log.warning("the bias %s stays float: %d values do not fit %d scales of %s", bias_name, size,
                          weight.size, bias_info.weight_name)
             return ""
-        name, scale, zero, steps, node_type, kind = self.quantize_bias_static_impl(bias_name, data, weight,
-                                                                                   bias_info.beta)
+        bias, wide = tensor_proto_to_array(self.initializers[bias_name]), None
+        if bias.dtype == np.float16 and self.weight_qType != TensorProto.FLOAT8E4M3FN:
+            small = np.asarray(data * weight * bias_info.beta, np.float16).astype(np.float64)
+            if (small == 0).any() or (np.abs(bias.astype(np.float64)) > np.iinfo(np.int32).max * small).any():
+                data, weight, wide = data.astype(np.float32), weight.astype(np.float32), np.float32
+        name, scale, zero, steps, node_type, kind = self.quantize_bias_static_impl(
+            bias_name, data, weight, bias_info.beta, wide)
         axis = len(self.initializers[bias_name].dims) - 1 if steps.size > 1 else None
         value = QuantizedValue(bias_name, name, scale, zero, QuantizedValueType.Initializer, axis,
                                node_type=node_type, node_qtype=kind)

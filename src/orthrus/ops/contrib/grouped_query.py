@@ -55,9 +55,9 @@ def GroupQueryAttention(query, key=None, value=None, past_key=None, past_value=N
     """Causal attention where groups of query heads share keys, over a cache that takes up the new keys and
     values; of `query_seqlens` each batch entry's first tokens are new and the rest is padding"""
     if query_seqlens is not None:
-        given = locals()
-        return _padded([given[name] for name in GroupQueryAttention.inputs[:-1]], query_seqlens,
-                       {name: given[name] for name in GroupQueryAttention.attributes})
+        here = locals()
+        return _padded([here[name] for name in GroupQueryAttention.inputs[:-1]], query_seqlens,
+                       {name: here[name] for name in GroupQueryAttention.attributes})
     if seqlens_k is None or total_sequence_length is None:
         raise ValueError("GroupQueryAttention needs seqlens_k and total_sequence_length")
     if sliding_window_cache and (local_window_size <= 0 or not causal):
