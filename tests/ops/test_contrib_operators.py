@@ -50,8 +50,8 @@ def by_peer(peer: Any, case: Case) -> list[Any]:
         it = session(peer, in_words(case), "ORT_DISABLE_ALL")
         made = it.run(None, {i.name: case.feeds[i.name] for i in it.get_inputs()})
         told = session(peer, case.model(), "ORT_DISABLE_ALL").get_outputs()
-        return [a.astype(ml_dtypes.bfloat16) if o.type == "tensor(bfloat16)" else a
-                for a, o in zip(made, told, strict=True)]
+        narrow = {"tensor(bfloat16)": ml_dtypes.bfloat16, "tensor(float16)": np.float16}
+        return [a.astype(narrow.get(o.type, a.dtype)) for a, o in zip(made, told, strict=True)]
     it = session(peer, case.model(), "ORT_DISABLE_ALL")
     shared = SHARED.get(case.op)
     if shared is None:

@@ -24,7 +24,7 @@ from ..records import dataclass
 
 FLOAT, FLOAT16, BFLOAT16 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
 _SPELLED = {FLOAT: "tensor(float)", FLOAT16: "tensor(float16)", BFLOAT16: "tensor(bfloat16)"}
-_SHORT = {FLOAT: "fp32", FLOAT16: "fp16", BFLOAT16: "bf16"}
+_SHORT = {FLOAT: "fp32", FLOAT16: "fp16", BFLOAT16: "bfloat16"}
 _INDIFFERENT = frozenset({"Cast", "Shape", "Size"})
 """Operators that read any type alike."""
 _TYPED_BY = {"Cast": "to", "RandomNormal": "dtype", "RandomUniform": "dtype", "RandomNormalLike": "dtype",

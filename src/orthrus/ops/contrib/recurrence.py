@@ -224,8 +224,8 @@ def GatedDeltaNet(query, key=None, value=None, cu_seqlens=None, decay=None, beta
                                   state, state_update_capacity, shared)
         one = [x[rows].reshape(1, end - start, -1) for x in (q, k, v)]
         by = [None if x is None else x[rows].reshape(1, end - start, -1) for x in (gates, rates)]
-        made, after = linear_attention(one[0], one[1], one[2], state[None], by[0], by[1], (heads, heads), scale,
-                                       update_rule)
+        made, after = linear_attention(one[0], one[1], one[2], state[None], by[0], by[1], (heads, heads),
+                                       scale, update_rule)
         y[rows], states[i] = made.reshape(-1, heads, deep), after[0].swapaxes(1, 2)
     lead = query.shape[:1] if key is None and query.ndim == 2 else query.shape[:-1 if key is None else -2]
     return y.reshape(*lead, heads, deep).astype(query.dtype), states, update
