@@ -131,3 +131,31 @@ def test_a_box_that_ends_with_the_image_has_no_sample_outside(start: float) -> N
             counts = np.array([count, count + 1], np.int32)
             y = crop.bind({"extrapolation_value": 7.0})(image, box, first, counts)
             np.testing.assert_allclose(y, 1, rtol=1e-6, err_msg=f"{count} of {size}")
+
+
+REFUSED: dict[str, tuple[list[Any], dict[str, Any], int, str]] = {
+    "CausalConvWithState": ([np.ones((1, 3, 4), np.float32), np.ones((3, 1, 2), np.float32)],
+                            {"state_length": 5}, 2, "state_length"),
+    "GatedAdd": ([np.ones((2, 3), np.float32), np.ones((2, 3), np.float32), np.ones((2, 1), np.float32),
+                  np.ones((1, 1), np.float32)], {}, 1, "gate_weight"),
+    "MoE": ([np.ones((1, 4), np.float32), np.ones((1, 2), np.float32), np.ones((2, 6, 4), np.float32), None,
+             np.ones((2, 4, 3), np.float32)], {"activation_type": "swiglu", "swiglu_fusion": 1,
+                                               "swiglu_limit_after_activation": 1}, 1, "limit_after"),
+    "VarlenCausalConvWithState": ([
+        np.ones((2, 3), np.float32), np.ones((3, 1, 2), np.float32), np.array([0, 1], np.int32), None,
+        np.ones((1, 3, 1), np.float32)], {}, 2, "do not rise from 0 to 2"),
+    "GatedDeltaNet": ([np.ones((2, 1, 4), np.float32)] * 3 + [np.array([0, 2], np.int32)], {}, 2,
+                      "decay is for gated rules"),
+    "MoEGroupRouter": ([np.ones((2, 4), np.float32), np.ones(4, np.float32)], {"top_k": 1, "n_group": 3}, 1,
+                       "in 1 of 3 groups"),
+    "GatherPacked": ([np.ones((2, 66), np.uint8), np.zeros(1, np.int64)],
+                     {"K": 256, "packed_type": 16, "output_dtype": 1}, 1, "packed_type 16")}
+
+
+@pytest.mark.parametrize("generated", [False, True])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_for_other_providers_is_refused(name: str, generated: bool) -> None:
+    inputs, attrs, outputs, said = REFUSED[name]
+    case = Case(name, inputs, attrs, outputs=outputs, domain="com.microsoft")
+    with pytest.raises(Exception, match=said):
+        ran(case.model(), case, generated)

@@ -116,6 +116,8 @@ def _coded(lo: Lowering, given: tuple[Value | None, ...], bits: int, block: int,
 def mix_experts(lo: Lowering, node: Node) -> Tensor | No:
     """Weights are the softmax of all scores, perhaps over the sum of those chosen."""
     x, scores, *rest = inputs_of(node, 8)
+    if node.attributes["swiglu_limit_after_activation"]:
+        return No("a limit behind the activation")
     order = _interleaved(lo, node, rest[0])
     layers = [_plain(lo, w, b, order if not i else None)
               for i, (w, b) in enumerate(zip(rest[::2], rest[1::2], strict=True)) if w is not None]
@@ -129,8 +131,8 @@ def mix_coded_experts(lo: Lowering, node: Node) -> Tensor | No:
     """Weights are the softmax of the chosen scores, or given apart."""
     (x, scores, w1, s1, b1, w2, s2, b2, w3, s3, b3, z1, z2, z3, given, *rest) = inputs_of(node, 21)
     at = node.attributes
-    if at["quant_type"] != "int" or any(v is not None for v in rest):
-        return No("weights that are no integers")
+    if at["quant_type"] != "int" or at["swiglu_limit_after_activation"] or any(v is not None for v in rest):
+        return No("weights that are no integers, or a limit behind the activation")
     order = _interleaved(lo, node, w1)
     made = [_coded(lo, (w, s, z), at[f"fc{i}_expert_weight_bits"] or at["expert_weight_bits"],
                    at["block_size"], b, order if i == 1 else None)

@@ -201,6 +201,9 @@ def causal_conv(lo: Lowering, node: Node) -> Any:
     along, dilation, kind = 1 if at["channels_last"] else 2, at["dilation"], at["activation"]
     if at["ndim"] != 1 or at["state_window"] or kind not in ("none", "silu", "swish") or dilation < 1:
         return No("several dimensions or states, or another activation")
+    if at["input_channel_offset"] or at["input_channels"] or at["state_length"] or (
+            at["state_update_capacity"] or at["state_channels_last"] not in (-1, at["channels_last"])):
+        return No("a part of its channels, or a state of another form")
     channels = shape[2:] if along == 1 else shape[1:2]
     if len(shape) < 3 or (along == 2 and len(shape) != 3) or 0 in (*shape, *kernel) or len(kernel) != 3 or (
             kernel[1] != 1 or kernel[0] != math.prod(channels) or kernel[2] > _FEW):
