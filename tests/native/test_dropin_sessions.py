@@ -69,8 +69,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 def _theirs() -> Path:
-    peer = pytest.importorskip("onnxruntime")
-    return next(Path(peer.__file__).parent.glob("capi/libonnxruntime.so*"))
+    return dropin.their_library()
 
 
 @pytest.mark.parametrize("model", MODELS)

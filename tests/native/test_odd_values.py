@@ -82,8 +82,7 @@ def answers(library: Path, program: Path, folder: Path, subject: str) -> list[st
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_answers_are_onnxruntimes(subject: str, folder: Path) -> None:
-    peer = pytest.importorskip("onnxruntime")
-    theirs = next(Path(peer.__file__).parent.glob("capi/libonnxruntime.so*"))
+    theirs = dropin.their_library()
     program = folder / "odd_values"
     ours = answers(build.built() / "lib" / build.SONAME, program, folder, subject)
     assert len(ours) > 5

@@ -55,9 +55,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _theirs(folder: Path) -> Path:
     """A folder with their library by the name that programs ask for."""
-    peer = pytest.importorskip("onnxruntime")
     folder.mkdir(exist_ok=True)
-    (folder / build.SONAME).symlink_to(next(Path(peer.__file__).parent.glob("capi/libonnxruntime.so*")))
+    (folder / build.SONAME).symlink_to(dropin.their_library())
     return folder
 
 

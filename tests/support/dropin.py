@@ -16,15 +16,26 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 
 from orthrus.modelfile import ModelFile
 from orthrus.native import dropin as package
+from orthrus.native.dropin import table
 from orthrus.native.dropin.service import OPEN, PACKAGE, RUN, Service
 from orthrus.native.dropin.wire import Reader, Room, Writer
 
 HERE = Path(__file__).parents[1] / "native"
 SOURCES = Path(str(package.__file__)).parent
 HEAD = '<ir_version: 9, opset_import: ["" : 20, "ai.onnx.ml" : 3]>\n'
+def their_library() -> Path:
+    """onnxruntime's own library, for programs that ask for the interface's newest version."""
+    peer = pytest.importorskip("onnxruntime")
+    if int(peer.__version__.split(".")[1]) < table.LEVEL:
+        pytest.skip(f"onnxruntime does not run it: {peer.__version__} has no version {table.LEVEL} of the"
+                    " interface")
+    return next(Path(peer.__file__).parent.glob("capi/libonnxruntime.so*"))
+
+
 TEXTS = {
     "native": "g (float[2, 8] x) => (float[2, 8] y) { a = Relu(x) b = Exp(a) y = Add(a, b) }",
     "shapes": "g (float[N, M] x) => (float[N, M] y) { a = Tanh(x) b = Exp(a) y = Add(a, b) }",
