@@ -26,7 +26,7 @@ STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic")
 OURS_ARE_MORE = ("ROCM", "MIGraphX", "CUDA", "Dnnl", "CUDAExecutionProvider")
 """Providers that this package has and a wheel of onnxruntime for the CPU has not."""
 BETTER_TEXT = ("/onnxruntime_src/", "Unsupported type proto", "Unknown provider name", "Expected:768",
-               "expected 768", "/nowhere")
+               "expected 768", "/nowhere", "is no longer built into ONNX Runtime")
 """In texts of theirs that name their source or their kinds of string: there the code alone has to be the
 same."""
 NEEDS_NO_MODEL = ("status", "lock", "memory", "pairs", "types", "value", "strings", "sparse", "env",
