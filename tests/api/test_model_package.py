@@ -115,14 +115,33 @@ def test_a_link_does_not_lead_out_of_a_package(package: Path, tmp_path: Path) ->
         orthrus.ModelPackageContext(str(package)).resolve_string_ref("link")
 
 
-@pytest.mark.parametrize("key", ["session.optimized_model_filepath", "session.enable_profiling"])
-def test_a_package_names_no_file_to_write(key: str, tmp_path: Path) -> None:
+def context_of(root: Path, **info: Any) -> Any:
     told = {"variants": {"v": {"variant_directory": "decoder/cpu", "ep": "CPUExecutionProvider",
-                               "executor_info": {"ort": {**INFO, "session_options": {key: "x"}}}}}}
-    context = orthrus.ModelPackageContext(str(write(tmp_path, components={"c": told})))
-    found = context.select_component("c", orthrus.ModelPackageOptions(orthrus.SessionOptions()))
+                               "executor_info": {"ort": {**INFO, **info}}}}}
+    context = orthrus.ModelPackageContext(str(write(root, components={"c": told}, layout="installed")))
+    return context.select_component("c", orthrus.ModelPackageOptions(orthrus.SessionOptions()))
+
+
+@pytest.mark.parametrize("key", ["session.optimized_model_filepath", "session.enable_profiling",
+                                 "ep.context_trust", "ep.context_sign", "ep.context_enable", "orthrus.dump"])
+def test_a_package_trusts_no_code_and_names_no_file_to_write(key: str, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="cannot be set in model package session options"):
-        found.create_session()
+        context_of(tmp_path, session_options={key: "1"}).create_session()
+
+
+@pytest.mark.parametrize("key", ["module_path", "compiler_flags", "cache_folder", "backend_path"])
+def test_a_package_names_no_code_for_a_provider(key: str, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="cannot be set in model package provider options"):
+        context_of(tmp_path, provider_options={key: "x"}).create_session()
+
+
+@pytest.mark.parametrize("key", ["session.model_external_initializers_file_folder_path",
+                                 "ep.context_file_path"])
+def test_a_package_reads_no_tensors_beside_it(key: str, tmp_path: Path) -> None:
+    (tmp_path / "beside").mkdir()
+    for place in (str(tmp_path / "beside"), "../../../beside"):
+        with pytest.raises(RuntimeError, match="leaves the package"):
+            context_of(tmp_path / "package", session_options={key: place}).create_session()
 
 
 def written(engine: Any, root: Path, asset: Path) -> tuple[dict[str, Any], dict[str, str]]:

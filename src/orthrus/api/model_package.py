@@ -12,6 +12,7 @@ import enum
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +24,12 @@ from .session import InferenceSession
 
 _PATHS = ("session.model_external_initializers_file_folder_path", "ep.context_file_path")
 """Session options whose values are references to what the package holds."""
-_OUTPUTS = ("session.debug_layout_transformation", "session.collect_node_memory_stats_to_file",
-            "session.enable_profiling", "session.optimized_model_filepath")
-"""Session options that name files to write, which no package may."""
+_CALLERS = re.compile(
+    r"session\.(debug_layout_transformation|collect_node_memory_stats_to_file|enable_profiling"
+    r"|optimized_model_filepath)|ep\.context_(enable|sign|trust)|orthrus\..*")
+"""Session options that say which code is trusted or name files to write, which no package may."""
+_CODE_OR_FILES = re.compile(r".*(path|dir|folder|file|flags|module|library|command).*")
+"""Provider options that may name code or files."""
 
 
 class ModelPackageWriteMode(enum.Enum):
@@ -141,10 +145,12 @@ class ModelPackageComponentContext:
             model = self._package.resolve(told["model_file"], folder, True)
             entries, given = (_strings(told.get(k, {}), k, where) for k in ("session_options",
                                                                             "provider_options"))
-            for key in _OUTPUTS:
-                if key in entries:
-                    raise ValueError(f"'{key}' cannot be set in model package session options for {where}")
-            entries |= {k: self._package.resolve(entries[k], folder) for k in _PATHS if k in entries}
+            for what, keys, refused in (("session", entries, _CALLERS),
+                                        ("provider", given, _CODE_OR_FILES)):
+                for key in filter(refused.fullmatch, keys):
+                    raise ValueError(f"'{key}' cannot be set in model package {what} options for {where};"
+                                     " give it to the session where the package is trusted")
+            entries |= {k: self._inside(entries[k], folder) for k in _PATHS if k in entries}
         except ValueError as error:
             raise RuntimeError(f"Failed to resolve ORT {where}: {error}") from None
         options = SessionOptions() if sess_options is None else copy.copy(sess_options)
@@ -157,6 +163,13 @@ class ModelPackageComponentContext:
         return InferenceSession(model, options, providers=[(self._options._provider, known)])
 
     _create_session = create_session
+
+    def _inside(self, reference: str, folder: Path) -> str:
+        """The path in the package that a reference stands for, whatever its layout allows."""
+        place, root = self._package.resolve(reference, folder), self._package.root
+        if root is None or not Path(os.path.realpath(place)).is_relative_to(os.path.realpath(root)):
+            raise ValueError(f"'{reference}' leaves the package; give it to the session where it is trusted")
+        return place
 
 
 def _strings(told: Any, what: str, where: str) -> dict[str, str]:
