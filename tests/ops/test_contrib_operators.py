@@ -137,7 +137,7 @@ REFUSED: dict[str, tuple[list[Any], dict[str, Any], int, str]] = {
     "CausalConvWithState": ([np.ones((1, 3, 4), np.float32), np.ones((3, 1, 2), np.float32)],
                             {"state_length": 5}, 2, "state_length"),
     "GatedAdd": ([np.ones((2, 3), np.float32), np.ones((2, 3), np.float32), np.ones((2, 1), np.float32),
-                  np.ones((1, 1), np.float32)], {}, 1, "gate_weight"),
+                  np.ones((1, 1), np.float32)], {}, 1, "input size 4 not in range"),
     "MoE": ([np.ones((1, 4), np.float32), np.ones((1, 2), np.float32), np.ones((2, 6, 4), np.float32), None,
              np.ones((2, 4, 3), np.float32)], {"activation_type": "swiglu", "swiglu_fusion": 1,
                                                "swiglu_limit_after_activation": 1}, 1, "limit_after"),

@@ -25,12 +25,9 @@ def _floats(*names: str) -> dict[str, tuple[str, ...]]:
     return dict.fromkeys(names, HALF_FLOATS)
 
 
-@elementwise(domain=MS, widen=False, types=_floats("x", "y", "gate", "gate_weight"))
-def GatedAdd(x, y, gate, gate_weight=None):
+@elementwise(domain=MS, widen=False, types=_floats("x", "y", "gate"))
+def GatedAdd(x, y, gate):
     """x + y * gate, where a gate serves a row; the product is rounded to the inputs' type"""
-    if gate_weight is not None:
-        raise ValueError("GatedAdd with a gate_weight is not supported: multiply gate by it, and take the"
-                         " Sigmoid")
     gated = (y.astype(np.float32) * gate.astype(np.float32)).astype(y.dtype)
     return (x.astype(np.float32) + gated.astype(np.float32)).astype(x.dtype)
 
