@@ -369,11 +369,11 @@ def _pointwise(lo: Lowering, node: Node, g: Geometry, x: Tensor) -> Pointwise | 
     if (lo.matrix_unit or x.strides[1] == 1 or x.dtype != _F32 or {*g.kernel} != {1} or any(g.pads)
             or g.leaves):
         return None
-    weights = lo.contiguous(lo.tensor(node.inputs[1]))
     one, final = g.cin == g.cout == 1, node.outputs[0] in lo.finals
     if not one and (1 in (g.cin, math.prod(g.out)) or (g.groups == 1 and g.cin < FEW_CHANNELS)
                     or (g.cout > 2 * g.cin and not final)):
         return None
+    weights = lo.contiguous(lo.tensor(node.inputs[1]))
     for axis in range(2, x.rank):
         x = x.slice(axis, 0, g.out[axis + 3 - x.rank], g.strides[axis + 3 - x.rank])
     if one:
