@@ -55,7 +55,6 @@ def pool_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operan
     x, strides, steps = frame.cell(PTR), frame.cells(rank + 1), frame.cells(rank)
     begins, counts = frame.cells(rank, PTR), frame.cells(rank, PTR)
     sizes = frame.cells(rank, PTR) if kind == "average" else []
-    number_ty = F32 if dtype in LOWEST else LLVM[working]
     zero = f.load(F32, frame.cell(PTR)) if kind == "average" and dtype in LOWEST else None
     numbers, apart = (frame.cells(rank), frame.cells(rank)) if placed else ([], [])
     elem = LLVM[dtype]
@@ -86,7 +85,7 @@ def pool_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operan
                 count = f.load(F32, sizes[-1], w)
                 for s in size:
                     count = count * s
-                share = 1 / f.cast(count, number_ty)
+                share = 1 / f.cast(count, LLVM[working_type(dtype)])
 
             def block(c: V, vectors: int, mask: V | None) -> list[V]:
                 def tap(p: V, sums: Sequence[V], place: V | None = None) -> list[V]:

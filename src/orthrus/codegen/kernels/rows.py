@@ -32,7 +32,8 @@ UNROLL = 4
 _GRAIN = 1 << 14
 _CHUNK = 256
 """Vectors after which partial sums go into the row's total."""
-_COUNTED = 1 << 24
+COUNTED = 1 << 24
+"""Elements that float32 counts."""
 
 Read = tuple[str, int]
 """A tensor as a kernel reads or writes it: numpy's type name and its stride from lane to lane, 0 or 1."""
@@ -139,7 +140,7 @@ def _alternate(columns: int, length: int, steps: tuple[int, ...], units: tuple[i
                ) -> bool:
     """Whether so many rows next to each other, none of them broadcast, lie place after place, several of
     which a vector holds; all together no more than float32 counts."""
-    return 1 < columns <= lanes // 2 and length * columns < _COUNTED and all(
+    return 1 < columns <= lanes // 2 and length * columns < COUNTED and all(
         unit and step == columns for unit, step in zip(units, steps, strict=True))
 
 

@@ -23,7 +23,6 @@ FLOATS = ("float32", "float16", "bfloat16")
 REALS = (*FLOATS, "float64")
 """What vector machines compute with: half precision in float32, float64 as it is."""
 F = "float32"
-_COUNTED = 1 << 24
 View = Callable[[Tensor], Tensor]
 Kernel = Callable[[rows.RowForm, tuple[rows.Read, ...], Expr, "Reads"], tuple[Spec, list[Any]]]
 """(form, tensors, closing tree, what is read) to the kernel and its arguments behind the tensors."""
@@ -227,7 +226,7 @@ def hardmax(lo: Lowering, node: Node) -> Pending | No:
         return No("its axis is out of range")
     axis = normalized_axis(axis, len(shape))
     reduced = range(axis, axis + 1 if node.op.since >= 13 else len(shape))
-    if math.prod(shape[a] for a in reduced) >= _COUNTED:
+    if math.prod(shape[a] for a in reduced) >= rows.COUNTED:
         return No("its rows are longer than float32 can count")
     reads = reading(lo, x)
     if len(reduced) > 1:
