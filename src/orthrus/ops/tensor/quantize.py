@@ -71,27 +71,35 @@ def _target(zero: np.ndarray | None, output_dtype: int) -> ElementType:
     return target
 
 
-def _scaled_down(x: np.ndarray, scale: np.ndarray, precision: int) -> np.ndarray:
-    """x / scale as float32, divided in float32 and, where `precision` asks for a type, rounded to that."""
-    if not precision:
-        return np.asarray(np.true_divide(x, scale, dtype=np.float32))
-    asked = ElementType(precision)
-    if asked not in _PRECISIONS:
-        raise ValueError(f"QuantizeLinear does not divide in {asked.text}")
-    y = np.true_divide(x.astype(asked.numpy), scale.astype(asked.numpy))
-    return np.asarray(y).astype(np.float32)
-
-
-@define
-def QuantizeLinear(x, y_scale, y_zero_point=None, *, axis: int = 1, block_size: int = 0,
-                   output_dtype: int = 0, precision: int = 0, saturate: int = 1):
-    """saturate(round(x / y_scale) + y_zero_point)"""
+def _coded(x: np.ndarray, y_scale: np.ndarray, y_zero_point: np.ndarray | None, precision: ElementType,
+           axis: int, block_size: int, output_dtype: int, saturate: int) -> np.ndarray:
+    """`x` over the scale, divided in `precision`, as codes."""
+    if precision not in _PRECISIONS:
+        raise ValueError(f"QuantizeLinear does not divide in {precision.text}")
     target = _target(y_zero_point, output_dtype)
     scale = spread(y_scale, x, axis, block_size, "scale")
     zero = None if y_zero_point is None else spread(y_zero_point, x, axis, block_size, "zero point")
     reserve(4 * math.prod(bounded(x.shape, np.float32)))
-    real = _scaled_down(x.astype(np.float32, copy=False), scale.astype(np.float32), precision)
-    return quantized(real, zero, target, bool(saturate))
+    work = precision.numpy
+    real = np.asarray(np.true_divide(x.astype(work, copy=False), scale.astype(work)))
+    return quantized(real.astype(np.float32, copy=False), zero, target, bool(saturate))
+
+
+@define(since=23)
+def QuantizeLinear(x, y_scale, y_zero_point=None, *, axis: int = 1, block_size: int = 0,
+                   output_dtype: int = 0, precision: int = 0, saturate: int = 1):
+    """saturate(round(x / y_scale) + y_zero_point), divided in the type of a scale in half precision, else in
+    float32; `precision` asks for another."""
+    half = element_of(y_scale.dtype) if y_scale.dtype in HALF else E.FLOAT
+    work = ElementType(precision) if precision else half
+    return _coded(x, y_scale, y_zero_point, work, axis, block_size, output_dtype, saturate)
+
+
+@define
+def QuantizeLinear_10(x, y_scale, y_zero_point=None, *, axis: int = 1, block_size: int = 0,
+                      output_dtype: int = 0, saturate: int = 1):
+    """saturate(round(x / y_scale) + y_zero_point), divided in float32"""
+    return _coded(x, y_scale, y_zero_point, E.FLOAT, axis, block_size, output_dtype, saturate)
 
 
 @define
@@ -115,6 +123,7 @@ def DequantizeLinear(x, x_scale, x_zero_point=None, *, axis: int = 1, block_size
 
 
 @QuantizeLinear.sample_with
+@QuantizeLinear_10.sample_with
 def _quantize_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
     x = (rng.normal(size=(2, 4, 3)) * 40).astype(dtype)
     kind = np.float32 if dtype.kind in "iu" else dtype

@@ -211,9 +211,9 @@ def _quantize(node: Node) -> No | None:
     out = node.output.elem
     if out not in BYTES:
         return No(f"its result is {out.text if out else 'of unknown type'}; oneDNN's are uint8 and int8")
-    if attrs.get("precision") not in (None, 0, E.FLOAT):
-        return No("it divides in another precision than float32")
     scale = node.inputs[1]
+    if attrs.get("precision") not in (None, 0, E.FLOAT) or (scale is not None and scale.elem is not E.FLOAT):
+        return No("it divides in another precision than float32")
     if scale is None or not isinstance(scale.const, np.ndarray) or scale.const.size != 1:
         return No("its scale is no constant number")
     if len(node.inputs) > 2 and not _constant(node.inputs[2]):

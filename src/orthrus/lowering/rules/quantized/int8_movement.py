@@ -14,7 +14,7 @@ from ....ops.define import normalized_axis
 from ...lower import RULES, Lazy, Lowering, Rule
 from ...tensor import last_strides
 from ..move import lies_last
-from .int8 import Coded, coded, number
+from .int8 import Coded, F, coded, number
 from .quantize import MOVES, dequantized, quantized
 
 
@@ -67,8 +67,9 @@ def _concat(lo: Lowering, node: Node) -> Any:
         return RULES["", "Concat"](lo, node)
     scale, zero = (*readers[0].inputs, None)[1:3]
     dtype = readers[0].output.elem.numpy.name
-    if scale is None or not lo.knows(scale) or number(lo, scale) is None or number(lo, zero) is None or (
-            any(s is not None and lo.dtype(s.value) != dtype for s in sources)):
+    if scale is None or lo.dtype(scale) != F or not lo.knows(scale) or (
+            number(lo, scale) is None or number(lo, zero) is None) or any(
+            s is not None and lo.dtype(s.value) != dtype for s in sources):
         return RULES["", "Concat"](lo, node)
     shapes = [lo.shape(v) for v in node.inputs]
     axis = normalized_axis(node.attrs["axis"], len(shapes[0]))

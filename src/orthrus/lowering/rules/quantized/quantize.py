@@ -99,8 +99,10 @@ def quantize_linear(lo: Lowering, node: Node) -> Lazy | Tensor | No:
         return No("its output_dtype is not the type of its zero point")
     if target not in _RANGES or lo.dtype(scale) not in FLOATS or node.attrs.get("precision"):
         return No(f"kernels quantize to eight or sixteen bits, not to {target} or of another precision")
+    half = lo.dtype(scale) if node.op is not None and node.op.since >= 23 else _F32
     if node.attrs.get("block_size"):
-        return _in_blocks(lo, node, target, lambda lazy, by, low: quantized(lo, lazy, by, low, target))
+        return _in_blocks(lo, node, target,
+                          lambda lazy, by, low: quantized(lo, lazy, by, low, target, work=half))
     source = coded(lo, x)
     if source is not None and lo.dtype(source.value) == target and lo.knows(scale) and (
             zero is None or lo.knows(zero)) and number(lo, scale) is not None and (
@@ -108,7 +110,7 @@ def quantize_linear(lo: Lowering, node: Node) -> Lazy | Tensor | No:
         return lo.lazy(source.value)
     lazy = lo.lazy(x)
     wide = Lazy(lazy.shape, lazy.tree.cast(_F32), lazy.operands)
-    made = quantized(lo, wide, scale, zero, target, node.attribute("axis"))
+    made = quantized(lo, wide, scale, zero, target, node.attribute("axis"), half)
     return made or No("its scale or zero point does not fit")
 
 
@@ -151,20 +153,20 @@ def _split(t: Tensor, axis: int, length: int) -> Tensor:
 
 
 def quantized(lo: Lowering, lazy: Lazy, scale: Value | Tensor | None, zero: Value | Tensor | None,
-              target: str, axis: int = 1) -> Lazy | None:
-    """A float32 tree over `scale`, where there is one, rounded, plus `zero`, held in the range of `target`;
-    None where the parameters do not fit."""
+              target: str, axis: int = 1, work: str = _F32) -> Lazy | None:
+    """A float32 tree over `scale`, where there is one, divided in type `work`, rounded, plus `zero`, held in
+    the range of `target`; None where the parameters do not fit."""
     low, high = _RANGES[target]
     shift = 0 if zero is None else one(lo, zero)
     by = None if scale is None else one(lo, scale)
-    top = None if by is None else divided(lo, lazy, np.float32(by), low == shift)
+    top = None if by is None or work != _F32 else divided(lo, lazy, np.float32(by), low == shift)
     made = _Tree(lo, lazy if top is None else top, axis)
     tree = made.top
     if top is None and scale is not None:
         divisor = made.parameter(scale, _F32)
         if divisor is None:
             return None
-        tree = Expr("div", (made.top, divisor), _F32)
+        tree = Expr("div", (made.top.cast(work).cast(_F32), divisor), _F32).cast(work).cast(_F32)
     if shift == 0:
         return made.done(Expr("quantize", (tree, Expr.const(float(low), _F32), Expr.const(float(high), _F32),
                                            Expr.const(0, "int32")), target))
