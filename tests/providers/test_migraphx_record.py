@@ -23,6 +23,7 @@ from orthrus.providers.base import GraphView
 from orthrus.providers.migraphx import MIGraphXExecutionProvider as Provider
 from orthrus.providers.migraphx.table import OPERATORS, REFUSED
 from orthrus.testing import provider_tests
+from orthrus.testing.samples import samples
 
 RECORD: dict[str, list[str]] = json.loads(
     (Path(__file__).parent / "data" / "migraphx_cases.json").read_text(encoding="utf-8"))["cases"]
@@ -119,7 +120,8 @@ class TestKit:
     test_kit_of_all = pytest.mark.thorough(staticmethod(provider_tests(
         Provider, options=REF, operators=operators, types=types)))
     test_kit_of_other_types = pytest.mark.thorough(staticmethod(provider_tests(
-        Provider, options=REF, operators=operators, types=["float16", "int8"])))
+        Provider, options=REF, types=["float16", "int8"],
+        operators=sorted(OPERATORS.keys() & {s.kind for s in samples(types=["float16", "int8"])}))))
 
 
 @needs("MIGraphX")
