@@ -1,5 +1,6 @@
 """Transposed convolutions to few channels over drawn sizes, pads, groups and what follows, on two shapes in
-turn, against sums written out; what is not finite shows where it is added, and nowhere else."""
+turn, against sums written out; what is not finite shows where it is added, and nowhere else. With steps as
+products of columns, without them plane by plane."""
 
 from __future__ import annotations
 
@@ -11,19 +12,19 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import orthrus as ort
-from orthrus.lowering.rules import conv_columns
+from orthrus.lowering.rules import conv_columns, conv_planes
 
 
 def written_out(x: np.ndarray, w: np.ndarray, group: int, strides: list[int], pads: list[int],
-                more: list[int]) -> np.ndarray:
+                more: list[int], spread: int = 1) -> np.ndarray:
     rank, kernel = x.ndim - 2, w.shape[2:]
-    full = [(d - 1) * s + k for d, s, k in zip(x.shape[2:], strides, kernel, strict=True)]
+    full = [(d - 1) * s + (k - 1) * spread + 1 for d, s, k in zip(x.shape[2:], strides, kernel, strict=True)]
     y = np.zeros((x.shape[0], w.shape[1] * group, *(f + o for f, o in zip(full, more, strict=True))))
     cin, cout = x.shape[1] // group, w.shape[1]
     for g in range(group):
         part, weights = x[:, g * cin:(g + 1) * cin].astype(np.float64), w[g * cin:(g + 1) * cin]
         for tap in indices(*map(range, kernel)):
-            at = tuple(slice(t, t + (d - 1) * s + 1, s)
+            at = tuple(slice(t * spread, t * spread + (d - 1) * s + 1, s)
                        for t, d, s in zip(tap, x.shape[2:], strides, strict=True))
             y[:, g * cout:(g + 1) * cout, *at] += np.einsum("nc...,co->no...", part, weights[:, :, *tap])
     ends = [n - e for n, e in zip(y.shape[2:], pads[rank:], strict=True)]
@@ -49,7 +50,39 @@ def test_few_channels(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 3 == 0:
         more = [int(rng.integers(0, s)) for s in strides]
         attrs["output_padding"] = more
-    w, bias = (rng.standard_normal(s).astype(np.float32) for s in ((cin, cout, *kernel), (cout * group,)))
+    check(rng, seed, (cin, cout, *kernel), attrs, more)
+    assert came or any(more)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_without_steps(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    came = []
+    plain = conv_planes.Planes.write
+    monkeypatch.setattr(conv_planes.Planes, "write", lambda *a: (came.append(1), plain(*a)))
+    rng = np.random.default_rng([12, seed])
+    rank, spread = int(rng.integers(1, 3)), int(rng.choice([1, 1, 2, 3]))
+    cin, cout = int(rng.choice([1, 2, 3, 5, 16])), int(rng.integers(1, 5))
+    kernel = [int(v) for v in rng.integers(2, 34 if rank == 1 else 8, rank)]
+    pads = [int(rng.integers(0, min(3, (k - 1) * spread + 1))) for k in kernel * 2]
+    check(rng, seed, (cin, cout, *kernel), {"dilations": [spread] * rank, "pads": pads}, [0] * rank, spread)
+    assert came
+
+
+def test_infinite_weights() -> None:
+    """No pixel lies beside an image, and nothing times such a weight."""
+    rng = np.random.default_rng(5)
+    w = rng.standard_normal((3, 2, 4, 3)).astype(np.float32)
+    w[1, 0, 2, 1], w[0, 1, 0, 0] = np.inf, np.nan
+    check(rng, 1, w.shape, {}, [0, 0], w=w)
+
+
+def check(rng: np.random.Generator, seed: int, shape: tuple[int, ...], attrs: dict[str, Any], more: list[int],
+          spread: int = 1, w: np.ndarray | None = None) -> None:
+    """A model of the operator, its weights of `shape`, and what follows, on three shapes."""
+    (cin, cout, *_), rank, group = shape, len(shape) - 2, attrs.get("group", 1)
+    strides, pads = attrs.get("strides", [1] * rank), attrs.get("pads", [0] * 2 * rank)
+    w = rng.standard_normal(shape).astype(np.float32) if w is None else w
+    bias = rng.standard_normal(cout * group).astype(np.float32)
     nodes = [helper.make_node("ConvTranspose", ["x", "w", "b"][:2 + seed % 2], ["c"], **attrs),
              helper.make_node("Relu", ["c"], ["r"]), helper.make_node("Add", ["r", "s"], ["y"])]
     graph = helper.make_graph(
@@ -63,13 +96,12 @@ def test_few_channels(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     session = ort.InferenceSession(model.SerializeToString(), options)
     least = [b + e for b, e in zip(pads[:rank], pads[rank:], strict=True)]
     for images in (1, 3, 2):
-        sizes = [1 + m + n for m, n in zip(least, several(0, 5, rank), strict=True)]
+        sizes = [1 + m + int(rng.integers(0, 5)) for m in least]
         x = rng.standard_normal((images, cin, *sizes)).astype(np.float32)
         if images == 2:
             x.reshape(-1)[rng.integers(0, x.size, 2)] = np.inf, np.nan
         with np.errstate(invalid="ignore"):
-            want = written_out(x, w, group, strides, pads, more)
+            want = written_out(x, w, group, strides, pads, more, spread)
         want = np.maximum(want + (bias if seed % 2 else 0 * bias).reshape(-1, *[1] * rank), 0) + 1
         [y] = session.run(None, {"x": x})
         np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-4)
-    assert came or any(more)

@@ -31,6 +31,9 @@ FEW_CHANNELS = 4
 _F32, _F16 = "float32", "float16"
 _VALUE = Expr.leaf(0, _F32)
 
+_FEW_SUMMED = 16
+"""Input channels up to which a transposed convolution without steps is done plane by plane."""
+
 _PHASES = 1 << 12
 """Phases of a transposed convolution up to which there is a kernel for each."""
 
@@ -439,17 +442,6 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     made = (shape[0], cout * group, *size)
     if 0 in made:
         return No("its output is empty")
-    what = conv_columns.Columns(tuple(shape[2:]), w.shape[2:], strides, tuple(begin), tuple(size))
-    few = conv_columns.pays(what, group, cin, cout)
-    if isinstance(w, np.ndarray) and few and set(dilations) == {1} and what.fits():
-        source = lo.tensor(x)
-
-        def added(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
-            tree, operands = _with_bias(tree, operands, bias, made)
-            conv_columns.write(lo, source, w, (id(node), *what.image), group, what, out, tree, operands)
-        return Pending(made, _F32, added, None, lambda t: True)
-    t = lo.channels_last(lo.tensor(x), preferred_pitch(shape[1]))
-
     def weights(picks: tuple[slice, ...]) -> Weights:
         if isinstance(w, Tensor):
             return _picked(w, group, picks)
@@ -457,6 +449,24 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
         taps = tuple((pick.start, pick.stop, pick.step) for pick in picks)
         return Known(lambda: _spatial(moved.reshape(group * cout, cin, *w.shape[2:]))[
             (slice(None), slice(None), *picks)], ("transposed", id(node), taps))
+    source = lo.tensor(x)
+    what = conv_columns.Columns(tuple(shape[2:]), w.shape[2:], strides, tuple(begin), tuple(size))
+    columns = isinstance(w, np.ndarray) and set(dilations) == {1} and what.fits() and (
+        conv_columns.pays(what, group, cin, cout))
+    beside = isinstance(w, np.ndarray) and np.isfinite(w).all()  # margins of zeros add nothing
+    if set(strides) == {1} and beside and not (columns and cin > _FEW_SUMMED):
+        (g, picks, _), = phases(whole)
+        if planar := conv_planes.of(lo, g, source, weights(picks)):
+            return Pending(made, _F32, lambda lo, out, tree, operands: planar.write(
+                lo, out, *_with_bias(tree, operands, bias, made)), numbers=True)
+    if columns:
+        assert isinstance(w, np.ndarray)
+
+        def added(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+            tree, operands = _with_bias(tree, operands, bias, made)
+            conv_columns.write(lo, source, w, (id(node), *what.image), group, what, out, tree, operands)
+        return Pending(made, _F32, added, None, lambda t: True)
+    t = lo.channels_last(source, preferred_pitch(shape[1]))
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         tree, operands = _with_bias(tree, operands, bias, made)

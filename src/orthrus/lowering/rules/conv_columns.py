@@ -22,7 +22,7 @@ from ..rule_sets import RULES
 from ..tensor import Tensor, c_strides
 
 _F32 = "float32"
-FEW, MANY, MOST_BLOCKS = 8, 8, 25
+FEW, MANY, MOST_BLOCKS = 8, 8, 36
 """A group's channels of the result below which this is the way, those of the image from which it always is
 then, and how many blocks are added at most."""
 
