@@ -68,12 +68,14 @@ def test_without_steps(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert came
 
 
-def test_infinite_weights() -> None:
+@pytest.mark.parametrize("steps", [[1, 1], [2, 3], [1, 2]])
+@pytest.mark.parametrize("cin, cout", [(3, 2), (9, 2), (8, 16), (5, 11)])
+def test_infinite_weights(steps: list[int], cin: int, cout: int) -> None:
     """No pixel lies beside an image, and nothing times such a weight."""
-    rng = np.random.default_rng(5)
-    w = rng.standard_normal((3, 2, 4, 3)).astype(np.float32)
+    rng = np.random.default_rng(cin)
+    w = rng.standard_normal((cin, cout, 4, 3)).astype(np.float32)
     w[1, 0, 2, 1], w[0, 1, 0, 0] = np.inf, np.nan
-    check(rng, 1, w.shape, {}, [0, 0], w=w)
+    check(rng, 1, w.shape, {"strides": steps}, [0, 0], w=w)
 
 
 def check(rng: np.random.Generator, seed: int, shape: tuple[int, ...], attrs: dict[str, Any], more: list[int],
