@@ -50,6 +50,7 @@ FAMILIES: tuple[Callable[[], Iterator[tuple[str, Case]]], ...] = (
     odd.folds,
     odd.movement,
     odd.best,
+    odd.transposed,
     quantized,
 )
 

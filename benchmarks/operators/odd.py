@@ -83,7 +83,7 @@ def movement() -> Cases:
 
 
 def best() -> Cases:
-    """Of long rows, as vocabularies, anchors and scores are."""
+    """Of long rows, as vocabularies, anchors and scores are, and nearly all of short ones."""
     for dtype in (F, D, I64):
         for shape, k in (
             ((50257,), 50),
@@ -96,3 +96,33 @@ def best() -> Cases:
                 f"TopK {k} {_name(dtype)} {'x'.join(map(str, shape))}",
                 case("TopK", {"x": mixed(*shape, dtype=dtype)}, {"k": np.array([k])}, outputs=2),
             )
+        for shape, axis, k in (
+            ((16, 64), 1, 64),
+            ((300,), 0, 300),
+            ((4, 300, 7), 1, 50),
+            ((500, 3), 0, 400),
+            ((2, 2000, 5), 1, 100),
+        ):
+            x = {"x": mixed(*shape, dtype=dtype)}
+            yield (
+                f"TopK {k} {_name(dtype)} {'x'.join(map(str, shape))} along {axis}",
+                case("TopK", x, {"k": np.array([k])}, outputs=2, axis=axis),
+            )
+
+
+def transposed() -> Cases:
+    """Convolutions without steps, to few channels."""
+    for cin, cout, kernel, size in (
+        (4, 1, 31, (400,)),
+        (64, 1, 31, (1000,)),
+        (64, 1, 7, (1000,)),
+        (32, 2, 3, (1000,)),
+        (64, 1, 3, (40, 40)),
+        (8, 3, 3, (64, 64)),
+        (16, 4, 5, (30, 30)),
+        (3, 1, 3, (50, 50)),
+        (8, 4, 9, (8, 8)),
+    ):
+        x, w = {"x": floats(1, cin, *size)}, {"w": floats(cin, cout, *[kernel] * len(size))}
+        name = f"ConvTranspose k{kernel} {cin} to {cout}, {'x'.join(map(str, size))}"
+        yield name, case("ConvTranspose", x, w)

@@ -337,20 +337,59 @@ def _listed(f: Body, ty: str, room: V, nth: V, ties: V, keys: V, order: V) -> No
 
 def sorted_lists(f: Body, k: V, levels: V, bufs: Sequence[V]) -> list[V]:
     """The lists with the largest key first, equal ones as they stand: keys and indices, and their spare
-    memory."""
+    memory. Blocks of some vectors are sorted by counting, then merged in pairs, each from both its ends."""
+    block = _sorted_blocks(f, k, bufs)
+
     def level(_: V, keys: V, order: V, more: V, others: V, width: V) -> list[V]:
+        def put(at: V, a: V, b: V, i: V, j: V, left: V) -> V:
+            f.store(f.select(left, a, b), more, at)
+            f.store(f.load(I64, order, f.select(left, i, j)), others, at)
+            return f.cast(left, I64)
+
         def pair(begin: V) -> None:
             middle, end = f.minimum(begin + width, k), f.minimum(begin + width * 2, k)
 
-            def one(at: V, i: V, j: V) -> list[V]:
-                a = f.load(I64, keys, f.minimum(i, middle - 1))
-                b = f.load(I64, keys, f.minimum(j, end - 1))
-                left = (i < middle) & ((j >= end) | (a >= b))
-                f.store(f.select(left, a, b), more, at)
-                f.store(f.load(I64, order, f.select(left, i, j)), others, at)
-                step = f.cast(left, I64)
-                return [i + step, j + (1 - step)]
-            f.loop(begin, end, 1, [begin, middle], one)
+            def ends(t: V, i: V, j: V, last_i: V, last_j: V) -> list[V]:
+                a, b = f.load(I64, keys, f.minimum(i, middle - 1)), f.load(I64, keys, f.minimum(j, end - 1))
+                step = put(begin + t, a, b, i, j, (i < middle) & ((j >= end) | (a >= b)))
+                a, b = f.load(I64, keys, f.maximum(last_i, begin)), f.load(I64, keys, last_j)
+                back = put(end - 1 - t, a, b, last_i, last_j,
+                           (last_j < middle) | ((last_i >= begin) & (a < b)))
+                return [i + step, j + (1 - step), last_i - back, last_j - (1 - back)]
+            half = (end - begin + 1) >> 1
+            f.loop(0, half, 1, [begin, middle, middle - 1, end - 1], ends)
         f.loop(0, k, width * 2, [], pair)
         return [more, others, keys, order, width * 2]
-    return f.loop(0, levels, 1, [*bufs, f.i64(1)], level)[:4]
+    left = f.maximum(levels - (block.bit_length() - 1), 0)
+    return f.loop(0, left, 1, [*bufs[2:], *bufs[:2], f.i64(block)], level)[:4]
+
+
+def _sorted_blocks(f: Body, k: V, bufs: Sequence[V]) -> int:
+    """Sort blocks of the lists into their spare memory; how long blocks are."""
+    keys, order, more, others = bufs
+    lanes = f.machine.lanes(8)
+    block, ty = 4 * lanes, vec(I64, lanes)
+    ranks, numbers = f.alloca(I64, block), f.const(ty, list(range(lanes)))
+
+    def sort(begin: V) -> None:
+        here, count = f.gep(keys, begin, I64), f.minimum(k - begin, block)
+
+        def ranked(first: V) -> None:
+            have = f.load_masked(ty, here, first, f.mask(lanes, count - first))
+            places = f.splat(first, lanes) + numbers
+
+            def one(i: V, rank: V) -> list[V]:
+                other = f.splat(f.load(I64, here, i), lanes)
+                before = (other > have) | (other.eq(have) & (f.splat(i, lanes) < places))
+                return [rank + f.cast(before, I64)]
+            (rank,) = f.loop(0, count, 1, [f.const(ty, 0)], one)
+            f.store(rank, ranks, first)
+        f.loop(0, count, lanes, [], ranked)
+
+        def put(i: V) -> None:
+            to = begin + f.load(I64, ranks, i)
+            f.store(f.load(I64, here, i), more, to)
+            f.store(f.load(I64, order, begin + i), others, to)
+        f.loop(0, count, 1, [], put)
+    f.loop(0, k, block, [], sort)
+    return block
