@@ -41,7 +41,9 @@ class PackHook(BuildHookInterface):
         file = Path(self.work.name) / "kernels.pack"
         limit = [] if names else [f"--seconds={SECONDS}"]
         plain = {name: value for name, value in os.environ.items() if not name.startswith("ORTHRUS_")}
-        surroundings = {**plain, "PYTHONPATH": str(Path(self.root) / "src"), "ORTHRUS_CACHE": "0"}
+        # Where pip isolates a build, what the build needs is found by this variable alone.
+        found = [str(Path(self.root) / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        surroundings = {**plain, "PYTHONPATH": os.pathsep.join(found), "ORTHRUS_CACHE": "0"}
         done = subprocess.run(
             [sys.executable, "-m", "orthrus.native.pack", str(file), *limit, *names], text=True,
             cwd=self.root, env=surroundings,

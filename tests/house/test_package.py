@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from hatchling.builders.sdist import SdistBuilder
@@ -44,3 +48,24 @@ def test_the_source_distribution_holds_what_tests_need(folder: str) -> None:
 def test_the_version_has_its_chapter_among_the_changes() -> None:
     assert WheelBuilder(str(ROOT)).metadata.version == VERSION
     assert f"\n## {VERSION}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_pack_is_made_with_what_the_build_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pip isolates a build, `PYTHONPATH` alone leads to what the build needs."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (tmp_path / "needed.py").write_text("")
+    ran = []
+
+    def run(command: list[str], *, env: dict[str, str], **_: Any) -> MagicMock:
+        asked = [sys.executable, "-S", "-c", "import needed, orthrus.api.version"]
+        ran.append(subprocess_run(asked, env=env, cwd=tmp_path.parent, check=False).returncode)
+        return MagicMock(returncode=1, stdout="")
+    subprocess_run = subprocess.run
+    monkeypatch.setattr(module.subprocess, "run", run)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    monkeypatch.delenv("ORTHRUS_PACK", raising=False)
+    module.PackHook(str(ROOT), {}, *[MagicMock()] * 5).initialize("standard", {"force_include": {}})
+    assert ran == [0]
