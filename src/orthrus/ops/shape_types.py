@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from ..ir import OWN, ElementType, Node, TensorType, Type, Value, element_of
 from ..shapes import elements
 from ..shapes.by_operator import rule_of
@@ -24,6 +26,8 @@ Values = Sequence[Value | None]
 _INDEX = (ElementType.INT64, ElementType.INT32)
 _UNREAD = frozenset({"Cast", "Concat", "Conv", "Gather", "Gemm", "Identity", "MatMul", "Transpose"})
 """Frequent operators that have no sizes or axes among their inputs."""
+_SEEN_AT_LEAST = frozenset({"GRU", "Gemm", "LSTM", "NonZero", "RNN"})
+"""Operators of which ONNX says or asks more where nothing is known of the first input."""
 _UNKNOWN = "\0"
 """What names begin with that stand for dimensions without one."""
 
@@ -68,7 +72,7 @@ def by_shape(node: Node, inputs: Values) -> list[Type | None] | None:
             shapes = _ruled(node, inputs) if None not in elems else []
         except LookupError:
             shapes = []
-        if shapes or alone:
+        if shapes or alone or (None not in elems and _blind(node, inputs)):
             return [TensorType(elem, None if shape is None else tuple(map(_told, shape)))
                     for elem, shape in zip(elems, shapes or [None] * len(elems), strict=False)]
     except (ValueError, TypeError, ArithmeticError):
@@ -115,7 +119,7 @@ def _from_the_back(node: Node) -> bool:
 def _ruled(node: Node, inputs: Values) -> Shapes:
     rule = rule_of(node)
     assert rule is not None
-    read = () if node.op_type in _UNREAD else range(len(inputs) > 1, len(inputs))
+    read = () if node.op_type in _UNREAD else range(len(inputs) > 1 and node.op_type != "Range", len(inputs))
     return rule(Facts(node, [_dims(i, v) for i, v in enumerate(inputs)],
                       [known(v) if i in read and v is not None and v.elem in _INDEX else None
                        for i, v in enumerate(inputs)],
@@ -189,6 +193,73 @@ def _normalized(node: Node, inputs: Values) -> Any:
     return _first(node, inputs) if plain and len(counts) < 2 else None
 
 
+def _sizes(inputs: Values, i: int = 0) -> tuple[int | str | None, ...] | None:
+    value = inputs[i] if i < len(inputs) else None
+    return value.type.shape if value is not None and type(value.type) is TensorType else None
+
+
+def _axis_of(node: Node, rank: int) -> int | None:
+    axis = node.attribute("axis")
+    return axis % rank if -rank <= axis < rank else None
+
+
+def _blind(node: Node, inputs: Values) -> bool:
+    """Whether nothing follows from the first input, since its rank is not known."""
+    x = inputs[0] if inputs else None
+    return x is not None and type(x.type) is TensorType and x.type.shape is None and (
+        node.op_type not in _SEEN_AT_LEAST)
+
+
+def _parted(node: Node, inputs: Values) -> Any:
+    """Into as many parts as there are outputs, all told, that fill a known size."""
+    x, count = _sizes(inputs), len(node.outputs)
+    axis = None if x is None else _axis_of(node, len(x))
+    if x is None or axis is None or not isinstance(x[axis], int):
+        return None
+    size: Any = x[axis]
+    told = known(inputs[1]) if len(inputs) > 1 and inputs[1] is not None else node.attrs.get("split")
+    if told is None and len(inputs) < 2:
+        even = size % count == 0 if node.version < 18 else node.attrs.get("num_outputs") == count <= size
+        return _first(node, inputs) if even and size else None
+    parts = [] if told is None else list(np.ravel(told))
+    whole = len(parts) == count and all(isinstance(n, int | np.integer) and n >= 0 for n in parts)
+    return _first(node, inputs) if whole and sum(parts) == size else None
+
+
+def _best(node: Node, inputs: Values) -> Any:
+    """Of no more than there are, along an axis that there is."""
+    x, k = _sizes(inputs), known(inputs[1]) if len(inputs) > 1 and inputs[1] is not None else None
+    axis = None if x is None else _axis_of(node, len(x))
+    if x is None or axis is None or k is None or k.size != 1 or not isinstance(x[axis], int):
+        return None
+    return (_first(node, inputs), ElementType.INT64) if 0 <= k.item() <= x[axis] else None
+
+
+def _numbered(node: Node, inputs: Values) -> Any:
+    """From one whole number to another, by steps that are not known to be 0."""
+    if len(inputs) != 3 or _first(node, inputs) not in _INDEX or any(
+            _sizes(inputs, i) != () for i in range(3)):
+        return None
+    step = known(inputs[2]) if inputs[2] is not None else None
+    return None if step is not None and step.item() == 0 else _first(node, inputs)
+
+
+def _one_hot(node: Node, inputs: Values) -> Any:
+    x = _sizes(inputs)
+    return None if not x or _axis_of(node, len(x) + 1) is None or _sizes(inputs, 2) != (2,) or (
+        _sizes(inputs, 1) not in ((), (1,))) else _nth(2)(node, inputs)
+
+
+def _blocks(node: Node, inputs: Values) -> Any:
+    """Of images whose sizes blocks divide."""
+    x, size = _sizes(inputs), node.attrs.get("blocksize", 0)
+    if x is None or len(x) != 4 or size < 1:
+        return None
+    by = (size * size, 1, 1) if node.op_type == "DepthToSpace" else (1, size, size)
+    return None if any(isinstance(d, int) and d % n for d, n in zip(x[1:], by, strict=True)) else (
+        _first(node, inputs))
+
+
 def _padded(node: Node, inputs: Values) -> Any:
     """Along all axes."""
     return _first(node, inputs) if len(inputs) < 4 or inputs[3] is None else None
@@ -209,11 +280,17 @@ ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
         "Identity", "LSTM", "LogSoftmax", "MatMul", "RNN",
         "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
         "ReduceProd", "ReduceSum", "ReduceSumSquare", "Reshape", "Slice", "Softmax", "Squeeze", "Transpose",
-        "Unsqueeze")},
+        "Unsqueeze", "CumSum", "GatherElements", "Hardmax", "InstanceNormalization", "LRN",
+        "LpNormalization", "RMSNormalization", "ScatterElements", "ScatterND", "Tile")},
+    ("", "Split"): _parted, ("", "TopK"): _best, ("", "Range"): _numbered, ("", "OneHot"): _one_hot,
+    ("", "Trilu"): lambda node, inputs: _first(node, inputs) if len(_sizes(inputs) or ()) > 1 else None,
+    ("", "DepthToSpace"): _blocks, ("", "SpaceToDepth"): _blocks,
+    ("", "Dropout"): lambda node, inputs: (_first(node, inputs), ElementType.BOOL),
     ("ai.onnx.ml", "ArrayFeatureExtractor"): _first,
     ("", "Cast"): _cast, ("", "ConstantOfShape"): _filled, ("", "DequantizeLinear"): _dequantized,
     ("", "MatMulInteger"): lambda node, inputs: ElementType.INT32, ("", "QuantizeLinear"): _quantized,
-    **{("", name): lambda node, inputs: ElementType.INT64 for name in ("ArgMax", "ArgMin", "Shape")},
+    **{("", name): lambda node, inputs: ElementType.INT64 for name in (
+        "ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "Shape", "Size")},
     ("", "BatchNormalization"): _normalized, ("", "Pad"): _padded,
     ("", "DynamicQuantizeLinear"): lambda node, inputs: (
         ElementType.UINT8, ElementType.FLOAT, ElementType.UINT8),

@@ -237,7 +237,7 @@ def _along(f: Facts) -> Shapes:
 
 
 def _dims(f: Facts) -> Shapes:
-    return [[len(f.shape(0)[f.attribute("start"):f.attribute("end")])]]
+    return [[None if f.shapes[0] is None else len(f.shape(0)[f.attribute("start"):f.attribute("end")])]]
 
 
 def _transpose(f: Facts) -> Shapes:
@@ -356,9 +356,10 @@ RULES: dict[str, Callable[[Facts], Shapes]] = {
     **dict.fromkeys(("BatchNormalization", "Cast", "CastLike", "CumSum", "DequantizeLinear", "Dropout",
                      "GroupNormalization", "Identity", "InstanceNormalization",
                      "LRN", "LpNormalization", "MeanVarianceNormalization",
-                     "QuantizeLinear", "RMSNormalization",
-                     "RotaryEmbedding", "Trilu"), same),
-    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), _along), "Shape": _dims,
+                     "QuantizeLinear", "RotaryEmbedding", "Trilu"), same),
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "RMSNormalization", "Softmax"), _along), "Shape": _dims,
+    "Size": lambda f: [[]], "NonZero": lambda f: [[len(f.shape(0)), None]],
+    "NonMaxSuppression": lambda f: [[None, 3]],
     **{f"Reduce{k}": _reduced for k in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum",
                                         "LogSumExp", "SumSquare")},
 }
