@@ -16,7 +16,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SECONDS = 45
+SECONDS = 60
 """How long an installation from source may wait for it."""
 
 

@@ -12,6 +12,7 @@ import onnx
 from onnx import TensorProto
 
 from .net import OPSET, Net, activated
+from .sequences import linear
 
 KINDS = (TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL, TensorProto.UINT8)
 """Types that models count, look up and mask with."""
@@ -28,6 +29,19 @@ def convolved(plane: Sequence[int], kernel: Sequence[int], acts: Sequence[str], 
     return net.model(*made)
 
 
+def joined(plane: Sequence[int], acts: Sequence[str], cins: Sequence[int], couts: Sequence[int]
+           ) -> onnx.ModelProto:
+    """Convolutions of one tap with a bias alone, activated, and with what is added behind."""
+    net, made = Net(), list[str]()
+    for cout in couts:
+        kept = net.input(1, cout, *plane)
+        for cin in cins:
+            x = net.add("Relu", net.input(1, cin, *plane))
+            made += [net.conv(x, cout, act=act) for act in acts]
+            made += [activated(net, net.sum(net.conv(x, cout), kept), act) for act in ("", "relu")]
+    return net.model(*made)
+
+
 def multiplied(rows: int, acts: Sequence[str], deep: Sequence[int], wide: Sequence[int]) -> onnx.ModelProto:
     """Products of so many rows, with a bias and without."""
     net, made = Net(), list[str]()
@@ -38,6 +52,20 @@ def multiplied(rows: int, acts: Sequence[str], deep: Sequence[int], wide: Sequen
             made.append(y)
             made.extend(activated(net, net.add("Gemm", x, net.weight(k, n), net.weight(n)), act)
                         for act in acts)
+    return net.model(*made)
+
+
+def linear_layers(rows: int, deep: Sequence[int], wide: Sequence[int]) -> onnx.ModelProto:
+    """Layers of a transformer of so many rows: alone, with a bias, activated, and with what is added behind.
+    A bias of zeros, as networks have that were not trained, is none."""
+    net, made = Net(), list[str]()
+    for n in wide:
+        kept = net.input(1, rows, n)
+        for k in deep:
+            x = net.input(1, rows, k)
+            for bias in (True, False):
+                made += [linear(net, x, k, n, act, bias) for act in ("", "gelu")]
+                made.append(net.sum(linear(net, x, k, n, bias=bias), kept))
     return net.model(*made)
 
 

@@ -37,6 +37,12 @@ def networks() -> Iterator[Network]:
         yield partial(vision.detecting, (640, 640), act)
         yield partial(vision.detecting, (320, 320), act, 32)
         yield partial(vision.detecting, (416, 416), act)
+    for kernel, act in ((7, "gelu"), (3, "gelu"), (5, "relu"), (3, "hardswish"), (7, "silu")):
+        for widths in ((40, 80, 160, 320), (64, 128, 256, 512), (48, 96, 224, 448)):
+            yield partial(vision.mixing, (224, 224), act, kernel, widths, False)
+            if act == "gelu":
+                yield partial(vision.mixing, (224, 224), act, kernel, widths, True)
+                yield partial(vision.mixing, (288, 288), act, kernel, widths, True)
     for act in ("relu", "leaky", "silu"):
         for n in (128, 256, 512):
             up = ("ConvTranspose", "nearest", "linear")[n % 3]
@@ -75,6 +81,11 @@ def _sequences() -> Iterator[Network]:
     yield partial(sequences.looking, 224, 16, 192, 3)
     yield partial(sequences.looking, 224, 16, 384, 6)
     yield partial(sequences.looking, 224, 32, 768, 12)
+    for width, count in ((192, 3), (256, 4), (768, 12)):
+        yield from (partial(sequences.looking, size, 16, width, count) for size in (224, 256, 384))
+    for widths in ((32, 64, 160, 256), (64, 128, 320, 512), (96, 192, 384, 768)):
+        yield partial(sequences.staged, 224, widths, 32, 7)
+        yield partial(sequences.staged, 224, widths, 32)
     for width, count in ((256, 4), (768, 12)):
         for rows, past in ((1, 64), (16, 0), (64, 0)):
             yield from (partial(sequences.decoder, rows, past, width, count, masked)
@@ -119,6 +130,10 @@ def _forms() -> Iterator[Network]:
             yield partial(forms.convolved, (n,), (1,), ("relu", ""), (512,), (250, 256))
             yield partial(forms.convolved, (n,), (3,), ("relu", ""), (256,), (250, 256))
         yield partial(forms.multiplied, n, ("", "relu"), (64, 512), (10, 32, 24, 128))
+    for rows in (49, 50, 64, 196, 197, 256, 784, 3136):
+        yield partial(forms.linear_layers, rows, (32, 64, 192, 512, 1536), (64, 160, 192, 512))
+    for n in (7, 14, 28, 56):
+        yield partial(forms.joined, (n, n), ("", "relu", "silu"), (24, 64, 320, 960), (40, 64, 168, 256))
     for n in (14, 20, 26, 28, 40, 56, 96, 160):
         wide = (12, 16, 24, 32, 40, 48, 256)
         yield partial(forms.convolved, (n, n), (1, 1), ("relu", ""), (16, 48, 224, 512), wide)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,46 @@ def looking(size: int, patch: int, width: int, count: int) -> onnx.ModelProto:
         x = net.add("Add", x, y)
     x = net.add("Gather", normed(net, x, width), net.const(0, np.int64), axis=1)
     return net.model(net.add("Gemm", x, net.weight(1000, width), net.weight(1000), transB=1))
+
+
+def staged(size: int, widths: Sequence[int], each: int, window: int = 0) -> onnx.ModelProto:
+    """A transformer over patches of 4 pixels, then over those of four together, and so on. `each`: channels
+    of a head; `window`: the side of the squares that are seen apart, 0 for all of a picture."""
+    net = Net()
+    x = net.conv(net.input(1, 3, size, size), widths[0], 4, 4, padded=False)
+    side = size // 4
+    for i, width in enumerate(widths):
+        if i:
+            side //= 2
+            x = net.add("Reshape", net.add("Transpose", x, perm=[0, 2, 1]),
+                        net.const([1, widths[i - 1], side * 2, side * 2], np.int64))
+            net.channels[x] = widths[i - 1]
+            x = net.conv(x, width, 2, 2, padded=False)
+        x = net.add("Transpose", net.add("Reshape", x, net.const([1, width, -1], np.int64)), perm=[0, 2, 1])
+        x = normed(net, x, width)
+        for _ in range(2):
+            y = _apart(net, normed(net, x, width), side, window, width) if window else normed(net, x, width)
+            q, k, v = [linear(net, y, width, width) for _ in range(3)]
+            y = linear(net, heads(net, q, k, v, width // each, each), width, width)
+            x = net.sum(_together(net, y, side, window, width) if window else y, x)
+            y = linear(net, linear(net, normed(net, x, width), width, 4 * width, "gelu"), 4 * width, width)
+            x = net.sum(y, x)
+    x = net.add("ReduceMean", normed(net, x, width), axes=[1], keepdims=0)
+    return net.model(net.add("Gemm", x, net.weight(1000, width), net.weight(1000), transB=1))
+
+
+def _apart(net: Net, x: str, side: int, window: int, width: int) -> str:
+    many = side // window
+    x = net.add("Reshape", x, net.const([many, window, many, window, width], np.int64))
+    return net.add("Reshape", net.add("Transpose", x, perm=[0, 2, 1, 3, 4]),
+                   net.const([many * many, window * window, width], np.int64))
+
+
+def _together(net: Net, x: str, side: int, window: int, width: int) -> str:
+    many = side // window
+    x = net.add("Reshape", x, net.const([many, many, window, window, width], np.int64))
+    return net.add("Reshape", net.add("Transpose", x, perm=[0, 2, 1, 3, 4]),
+                   net.const([1, side * side, width], np.int64))
 
 
 def decoder(length: int | str, past: int | str, width: int, count: int, masked: bool = False

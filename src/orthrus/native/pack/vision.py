@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto
 
 from .net import Net, activated
+from .sequences import linear, normed
 
 
 def squeezed(net: Net, x: str, act: str, gate: str) -> str:
@@ -137,6 +138,31 @@ def segmenting(size: tuple[int, int], act: str, up: str, width: int = 32) -> onn
                         coordinate_transformation_mode="asymmetric" if up == "nearest" else "half_pixel")
         x = net.conv(net.conv(net.joined([levels[i], y]), width << i, 3, act=act), width << i, 3, act=act)
     return net.model(net.conv(x, 1, act="sigmoid"), net.add("Softmax", net.conv(x, 21), axis=1))
+
+
+def mixing(size: tuple[int, int], act: str, kernel: int, widths: Sequence[int], last: bool
+           ) -> onnx.ModelProto:
+    """Blocks of a depthwise convolution and two layers for each pixel, to which what went in is added: these
+    normalized and multiplied with channels `last`, or all convolutions."""
+    net = Net()
+    x = net.conv(net.input(1, 3, *size), widths[0], 4, 4) if last else net.conv(
+        net.conv(net.input(1, 3, *size), widths[0] // 2, 3, 2, act), widths[0], 3, 2, act)
+    for i, width in enumerate(widths):
+        if i:
+            x = net.conv(x, width, 2 if last else 3, 2, padded=not last)
+        for _ in range(2):
+            y = net.depthwise(x, kernel)
+            if last:
+                y = normed(net, net.add("Transpose", y, perm=[0, 2, 3, 1]), width)
+                y = linear(net, linear(net, y, width, 4 * width, act), 4 * width, width)
+                y = net.add("Mul", net.weight(width), y)
+                x = net.sum(net.add("Transpose", y, perm=[0, 3, 1, 2]), x)
+            else:
+                x = net.sum(net.depthwise(x, 3), x)
+                x = net.sum(net.conv(net.conv(y, 4 * width, act=act), width), x)
+            net.channels[x] = width
+    x = normed(net, net.add("ReduceMean", x, axes=[2, 3], keepdims=0), width)
+    return net.model(net.add("Gemm", x, net.weight(1000, width), net.weight(1000), transB=1))
 
 
 def plain(size: tuple[int, int], act: str) -> onnx.ModelProto:
