@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import onnx
 
 from orthrus.ops import standard
@@ -9,7 +11,7 @@ from orthrus.ops import standard
 
 def test_the_list_is_the_newest_releases() -> None:
     if onnx.__version__ == standard.release().onnx:
-        kept = standard.FILE.read_text(encoding="utf-8")
+        kept = Path(standard.FILE).read_text(encoding="utf-8")
         assert standard.written() == kept, "python -m orthrus.ops.standard"
     for schema in onnx.defs.get_all_schemas_with_history():
         found = standard.listed(schema.domain, schema.name, schema.since_version)

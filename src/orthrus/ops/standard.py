@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import json
-from pathlib import Path
+import os
 from typing import Any, NamedTuple
 
-FILE = Path(__file__).with_name("standard.jsonl")
+FILE = os.path.join(os.path.dirname(__file__), "standard.jsonl")
 _OPTIONS = ("Single", "Optional", "Variadic")
 
 
@@ -52,7 +52,8 @@ class Listed(NamedTuple):
 
 @functools.cache
 def _lines() -> tuple[Release, dict[tuple[str, str], list[tuple[int, str]]]]:
-    first, *rest = FILE.read_text(encoding="utf-8").splitlines()
+    with open(FILE, encoding="utf-8") as file:
+        first, *rest = file.read().splitlines()
     onnx, opsets, released, types = json.loads(first)
     found: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for line in rest:
@@ -122,4 +123,5 @@ def _text(data: Any) -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(written(), encoding="utf-8")
+    with open(FILE, "w", encoding="utf-8") as file:
+        file.write(written())

@@ -7,24 +7,27 @@ left out by name, is timed and journalled, and can be verified, dumped and bisec
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from .. import knobs
 from ..ir import Graph, verify
 from ..limits import Limits, current, using
 from ..ops.infer import merged
 from ..ops.schema import newest_opset
+from ..records import dataclass
 from . import cleanup, folding
 from .dimensions import Dimensions
-from .dump import Graphs
 from .pattern import Listed, Rule
 from .rewrite import Entry, Settings, Work, bodies_below
 from .rules import upgrade
 from .rules.index import LISTS
+
+if TYPE_CHECKING:
+    from .dump import Graphs
 
 __all__ = ["PASSES", "Entry", "Pass", "Settings", "at", "optimize", "run_passes", "unused"]
 
@@ -33,7 +36,7 @@ log = logging.getLogger("orthrus")
 _ROUNDS = 6
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Pass:
     """A name, the level from which it runs, and a rule or a function that answers how much it changed.
     Neighbouring rules of one `row` share a walk."""
@@ -152,8 +155,11 @@ class _Run:
         self.version = 0
         self.clean: dict[tuple[int, str], int] = {}
         folder = knobs.dump_folder("passes")
-        self.dumped = None if folder is None else Graphs(folder)
-        if self.dumped is not None:
+        self.dumped: Graphs | None = None
+        if folder is not None:
+            from .dump import Graphs
+
+            self.dumped = Graphs(folder)
             self.dumped.write("loaded", graph)
         self.dimensions = Dimensions({**graph.info.opsets, "": newest_opset("") or 1}, self.graphs)
 
