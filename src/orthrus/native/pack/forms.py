@@ -90,6 +90,10 @@ def moved(kind: int) -> onnx.ModelProto:
     made += [net.add("Transpose", x, perm=perm) for perm in ((0, 2, 1), (1, 0, 2), (2, 0, 1))]
     made += [net.add("Expand", row, ints(48, 64)), net.add("Expand", row, ints(4, 48, 64))]
     made += [net.add("Split", x, ints(2, 62), outputs=2, axis=2)[1], net.add("Tile", row, ints(1, 3))]
+    flat = net.input(200, kind=kind)
+    made += [net.add("Slice", flat, ints(0), ints(200), ints(0), ints(step)) for step in (2, -1)]
+    made += [net.add("Pad", flat, ints(3, 5)), net.add("Pad", x, ints(0, 1, 1, 0, 1, 1)),
+             net.add("Pad", x, ints(0, 0, 2, 0, 0, 2)), net.add("Pad", x, ints(0, 2, 0, 0, 0, 0))]
     return net.model(*made)
 
 
