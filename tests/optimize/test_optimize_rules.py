@@ -56,8 +56,8 @@ unary("merge_transposes", lambda n, x: n.Transpose(n.Reshape(n.Transpose(x), int
 unary("merge_casts", lambda n, x: n.Cast(n.Cast(x, to=1), to=6), 3, 4, dtype=np.uint8)
 unary("merge_casts", lambda n, x: n.Cast(n.Cast(x, to=6), to=1), table=SPARES)
 for _to in (1, 6, 7, 9, 10, 11):
-    unary("merge_cast_fill", lambda n, x, to=_to: n.Cast(n.ConstantOfShape(n.Shape(x), value=np.float32([2.5])),
-                                                         to=to), "N", 3)
+    unary("merge_cast_fill", lambda n, x, to=_to: n.Cast(
+        n.ConstantOfShape(n.Shape(x), value=np.float32([2.5])), to=to), "N", 3)
 unary("merge_cast_fill", lambda n, x: n.Cast(n.ConstantOfShape(n.Shape(x)), to=7), "N", 3)
 unary("merge_cast_fill", lambda n, x: n.Cast(n.ConstantOfShape(n.Shape(x), value=np.float32([np.nan])), to=1),
       "N", 3)

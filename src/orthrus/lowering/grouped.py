@@ -90,10 +90,11 @@ class Grouped:
 
     def _computed(self, given: Sequence[Any], targets: Sequence[Any] | None) -> Any:
         which = _which(given[QUERY], given[PAST], given[ENDS], given[TOTAL])
-        bias = given[BIAS] if len(given) > BIAS else None
+        bias: Any = given[BIAS] if len(given) > BIAS else None
         if which == "within" and bias is not None:
-            bias = _widened(bias, given[TOTAL].item(), given[PAST].shape[2]) if BIAS in self.read else None
-            which = which if bias is not None else ""
+            bias = _widened(bias, given[TOTAL].item(), given[PAST].shape[2])
+            if bias is None or bias is not given[BIAS] and BIAS not in self.read:
+                which = ""
         if which:
             way = self.ways.get(which)
             if way is None:
