@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,25 @@ def test_a_callback_that_raises_leaves_messages_to_standard_error(
         assert "session.nothing" in capfd.readouterr().err
     finally:
         ort.set_default_logger_callback(None)
+
+
+def test_a_callback_that_raises_is_told_of_where_the_program_has_no_hook(
+        capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.unraisablehook", sys.__unraisablehook__)
+    monkeypatch.setattr("logging.root.handlers", [])
+
+    def broken(*told: Any) -> None:
+        raise ValueError("not today")
+
+    try:
+        ort.set_default_logger_callback(broken, severity=0)
+        session = ort.InferenceSession(get_example("sigmoid.onnx"), providers=["CPUExecutionProvider"])
+        session.run(None, {"x": np.zeros((3, 4, 5), np.float32)})
+        told = capfd.readouterr().err
+        assert "Exception ignored in" in told and "broken" in told and "ValueError: not today" in told
+    finally:
+        ort.set_default_logger_callback(None)
+        ort.set_default_logger_severity(2)
 
 
 @pytest.mark.parametrize("given", [(5,), (None, 9), (print, -1)])

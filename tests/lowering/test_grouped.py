@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
 import orthrus as ort
+from orthrus.errors import InvalidArgument
 
 HEADS, SHARED, SIZE = 4, 2, 8
 
@@ -101,6 +103,32 @@ def test_any_length(dtype: Any, packed: bool, attributes: dict[str, Any], thread
                 assert a.dtype == b.dtype and a.shape == b.shape
                 np.testing.assert_allclose(a.astype(np.float32), b.astype(np.float32), atol=atol, rtol=1e-3)
         assert served > 5
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("heads", [1, HEADS])
+def test_a_bias_as_long_as_the_sequence(heads: int, batch: int) -> None:
+    """What is added to the scores has a column for each token so far, of which a cache may hold more."""
+    whole = onnx.load_from_string(model(np.float32, False, True, local_window_size=5))
+    node = whole.graph.node[0]
+    node.input.extend(["", "", "", "bias"])
+    whole.graph.input.append(helper.make_tensor_value_info("bias", TensorProto.FLOAT, [None] * 4))
+    made, defined = both(whole.SerializeToString(), 1)
+    rng = np.random.default_rng(heads)
+    for held, length, total in ((12, 1, 7), (12, 1, 12), (12, 4, 9), (12, 6, 6), (5, 2, 7), (0, 4, 4)):
+        given = feeds(rng, np.float32, False, held, length, [total] * batch, total)
+        for columns in (total, total + 1, max(total, held), held + 3):
+            given["bias"] = rng.standard_normal((1, heads, length, columns)).astype(np.float32)
+            if columns < total:
+                continue
+            for found, wanted in zip(made.run(None, given), defined.run(None, given), strict=True):
+                np.testing.assert_allclose(found, wanted, atol=2e-6)
+        for shape in ((1, heads, length, total - 1), (1, heads, length + 1, total), (1, 3, length, total),
+                      (batch + 1, heads, length, total)):
+            given["bias"] = np.zeros(shape, np.float32)
+            for session in (made, defined):
+                with pytest.raises(InvalidArgument, match="attention_bias of shape"):
+                    session.run(None, given)
 
 
 def test_a_cache_that_is_bound_grows_in_place() -> None:

@@ -55,6 +55,17 @@ unary("merge_transposes", lambda n, x: n.Transpose(n.Transpose(x)))
 unary("merge_transposes", lambda n, x: n.Transpose(n.Reshape(n.Transpose(x), ints(-1, 2))), table=SPARES)
 unary("merge_casts", lambda n, x: n.Cast(n.Cast(x, to=1), to=6), 3, 4, dtype=np.uint8)
 unary("merge_casts", lambda n, x: n.Cast(n.Cast(x, to=6), to=1), table=SPARES)
+for _to in (1, 6, 7, 9, 10, 11):
+    unary("merge_cast_fill", lambda n, x, to=_to: n.Cast(
+        n.ConstantOfShape(n.Shape(x), value=np.float32([2.5])), to=to), "N", 3)
+unary("merge_cast_fill", lambda n, x: n.Cast(n.ConstantOfShape(n.Shape(x)), to=7), "N", 3)
+unary("merge_cast_fill", lambda n, x: n.Cast(n.ConstantOfShape(n.Shape(x), value=np.float32([np.nan])), to=1),
+      "N", 3)
+for _value in (3e9, -np.inf):
+    unary("merge_cast_fill", lambda n, x, value=_value: n.Cast(
+        n.ConstantOfShape(n.Shape(x), value=np.float32([value])), to=6), "N", 3, table=SPARES)
+unary("merge_cast_fill", lambda n, x: n.Cast(n.ConstantOfShape(n.Shape(x), value=np.float32([1])), to=16),
+      "N", 3, table=SPARES)
 unary("drop_cast_before_shape", lambda n, x: n.Shape(n.Cast(x, to=10)), "N", 3)
 unary("drop_cast_before_shape", lambda n, x: n.Shape(n.NonZero(x)), "N", 3, table=SPARES)
 unary("merge_reshapes", lambda n, x: n.Reshape(n.Reshape(x, ints(4, 6)), ints(2, -1)))

@@ -35,6 +35,17 @@ def test_a_module_is_here(module: str) -> None:
     assert importlib.import_module(path(module)).__name__ == path(module)
 
 
+def test_every_module_is_found_under_another_name() -> None:
+    names = [path(m).replace("orthrus", "onnxruntime") for m, _ in dict.fromkeys(listed(False))]
+    code = ("import importlib, sys, orthrus\nsys.modules['onnxruntime'] = orthrus\n"
+            f"for name in {sorted({*names})!r}:\n"
+            "    own = importlib.import_module(name.replace('onnxruntime', 'orthrus'))\n"
+            "    assert importlib.import_module(name) is own, name\n"
+            "    assert importlib.util.find_spec(own.__name__).name == own.__name__, name")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(("package", "name"), listed(True), ids=lambda v: v)
 def test_a_package_offers_what_its_modules_define(package: str, name: str) -> None:
     module = MODULES[package][name]

@@ -48,6 +48,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
                              "QDQ"),
     "4 bits in operators": ({"activation_type": Type.QUInt8, "weight_type": Type.QInt4,
                              "quant_format": ours.QuantFormat.QOperator}, "QDQ"),
+    "overrides in a list": ({"extra_options": {"TensorQuantOverrides": [{"c": {}}]}}, "no dict"),
     "override of nothing": ({"extra_options": {"TensorQuantOverrides": {"nowhere": [{}]}}}, "'nowhere'"),
     "override's scale alone": ({"extra_options": {"TensorQuantOverrides": {"c": [{"scale": 1.0}]}}}, "'c'"),
     "override of the second": ({"extra_options": {"TensorQuantOverrides": {

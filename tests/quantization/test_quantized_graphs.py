@@ -206,6 +206,28 @@ def test_operator_sets(opset: int, tmp_path: Path) -> None:
         assert_same(source, folder, form, {})
 
 
+@pytest.mark.parametrize("form", ("dynamic", "QDQ", "QOperator"))
+def test_types_by_their_numbers(form: str, tmp_path: Path) -> None:
+    """A type is as good as TensorProto's number of it."""
+    source, number = CASES["residual"](), onnx.TensorProto.DataType.Value
+    names = {"weight_type": "QInt8"} if form == "dynamic" else {"weight_type": "QInt8", **U8}
+    made = []
+    for place, kinds in enumerate(({key: ours.QuantType[name] for key, name in names.items()},
+                                   {key: number(name[1:].upper()) for key, name in names.items()})):
+        out = tmp_path / f"{place}.onnx"
+        if form == "dynamic":
+            ours.quantize_dynamic(source, out, **kinds)
+        else:
+            cache = tmp_path / "ranges.json"
+            ours.save_tensors_data(ours.TensorsData(ours.CalibrationMethod.MinMax,
+                                                    ranges(source, ours.TensorData)), cache)
+            ours.quantize_static(source, out, None, ours.QuantFormat[form], calibration_cache_path=cache,
+                                 **kinds)
+        made.append(onnx.load(out))
+    assert not same_graphs.difference(*made)
+    ours.get_qdq_config(source, None, activation_type=number("UINT16"), weight_type=number("INT4"))
+
+
 def test_the_configuration_of_all_operators() -> None:
     source = CASES["residual"]()
     kinds = [tool.get_qdq_config(source, None, activation_type=tool.QuantType.QUInt16,

@@ -11,6 +11,7 @@ import logging
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace, TracebackType
 from typing import Any
@@ -85,16 +86,27 @@ def _called(record: logging.LogRecord) -> bool:
                  f"{record.filename}:{record.lineno} {record.funcName}", record.getMessage())
         return True
     except Exception as error:
-        sys.unraisablehook(_Unraisable(
-            exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__, err_msg=None,
-            object=callback))
+        _ignored(error, callback)
         return False
     finally:
         _here.inside = False
 
 
+def _ignored(error: Exception, callback: Callable[..., Any]) -> None:
+    """Tell of what a callback raised, which goes no further. Python's own hook takes only objects that Python
+    makes, so that its text is written here."""
+    with contextlib.suppress(Exception):
+        if sys.unraisablehook is not sys.__unraisablehook__:
+            sys.unraisablehook(_Unraisable(
+                exc_type=type(error), exc_value=error, exc_traceback=error.__traceback__, err_msg=None,
+                object=callback))
+        elif sys.stderr is not None:
+            print(f"Exception ignored in: {callback!r}", file=sys.stderr)
+            traceback.print_exception(error)
+
+
 class _Unraisable(SimpleNamespace):
-    """What `sys.unraisablehook` takes."""
+    """What a hook of the program takes."""
 
     exc_type: type[BaseException]
     exc_value: BaseException | None

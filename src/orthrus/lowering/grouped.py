@@ -24,8 +24,8 @@ from .claims import refusal
 from .contents import contents
 from .native import Elsewhere, Native
 
-QUERY, PAST, ENDS, TOTAL = 0, 3, 5, 6
-"""Inputs that decide which length it is."""
+QUERY, PAST, ENDS, TOTAL, BIAS = 0, 3, 5, 6, 10
+"""Inputs that decide which length it is, and the bias, which has as many columns at least."""
 LENGTHS = {"prompt": ((QUERY, 1),), "within": ((PAST, 2),), "behind": ((PAST, 2), (QUERY, 1))}
 """The inputs' dimensions whose sum stands for a length: within a cache it does not matter where."""
 OUTPUTS = 3
@@ -90,13 +90,18 @@ class Grouped:
 
     def _computed(self, given: Sequence[Any], targets: Sequence[Any] | None) -> Any:
         which = _which(given[QUERY], given[PAST], given[ENDS], given[TOTAL])
+        bias: Any = given[BIAS] if len(given) > BIAS else None
+        if which == "within" and bias is not None:
+            bias = _widened(bias, given[TOTAL].item(), given[PAST].shape[2])
+            if bias is None or bias is not given[BIAS] and BIAS not in self.read:
+                which = ""
         if which:
             way = self.ways.get(which)
             if way is None:
                 part = self.native(_assuming(self.node, which, self.read))
                 part.assumed = True
                 way = self.ways.setdefault(which, Way(part))
-            read = [given[i] for i in self.read]
+            read = [bias if i == BIAS else given[i] for i in self.read]
             try:
                 return way(read) if targets is None else way.part.into(read, targets[:OUTPUTS])
             except Elsewhere:
@@ -127,6 +132,15 @@ def _which(query: np.ndarray, past: np.ndarray | None, ends: np.ndarray, total: 
     if wanted == length:
         return "prompt" if wanted <= held or not held else ""
     return "within" if length < wanted <= held else "behind" if wanted == held + length else ""
+
+
+def _widened(bias: np.ndarray, total: int, held: int) -> np.ndarray | None:
+    """A bias with a column for each row of the cache, what is behind the sequence's being unseen; None where
+    it has fewer than the sequence is long."""
+    if bias.ndim != 4 or bias.shape[3] < total:
+        return None
+    lacking = held - bias.shape[3]
+    return bias if lacking <= 0 else np.pad(bias, ((0, 0), (0, 0), (0, 0), (0, lacking)))
 
 
 def _assuming(node: Node, which: str, read: Sequence[int]) -> Part:

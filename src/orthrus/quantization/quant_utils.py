@@ -41,7 +41,7 @@ from .calibration.table import write_calibration_table
 from .onnx_model import SMALLEST_EXTERNAL, all_graphs
 from .onnx_model import first_named as _first_named
 from .opset import converted
-from .refused import InvalidValue
+from .refused import InvalidType, InvalidValue
 
 __all__ = ["BiasToQuantize", "DEQUANT_OP_NAME", "DEQUANT_OUTPUT_SUFFIX", "FLOAT8_DISTRIBUTIONS",
            "FLOAT8_TYPES", "MODEL_SIZE_THRESHOLD", "ONNX_INT_TYPE_RANGE", "ONNX_INT_TYPE_REDUCED_RANGE",
@@ -124,6 +124,15 @@ class QuantType(_Named):
     def tensor_type(self) -> int:
         """TensorProto's number of the type."""
         return TensorProto.DataType.Value(self.name[1:].upper())
+
+
+def as_quant_type(kind: Any) -> QuantType:
+    """A QuantType, given as itself or as TensorProto's number of it. Raises: InvalidType for another."""
+    for known in QuantType:
+        if kind is known or isinstance(kind, int) and kind == known.tensor_type:
+            return known
+    raise InvalidType(f"{kind!r} is no type to quantize to", expected="a QuantType",
+                      cure=f"pass one of {', '.join(f'QuantType.{k}' for k in QuantType)}")
 
 
 class QuantFormat(_Named):

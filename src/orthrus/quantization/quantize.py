@@ -30,6 +30,7 @@ from .quant_utils import (
     QuantFormat,
     QuantizationMode,
     QuantType,
+    as_quant_type,
     get_opset_version,
     load_model_with_shape_infer,
     model_has_pre_process_metadata,
@@ -144,7 +145,7 @@ def get_qdq_config(model_input: Source, calibration_data_reader: Any,
     }
     given = calibrate_args or {}
     options.update({name: given[key] for name, key in _CALIBRATION_OPTIONS.items() if key in given})
-    kinds = {activation_type, weight_type, *overrides.get_quant_types()}
+    kinds = {as_quant_type(activation_type), as_quant_type(weight_type), *overrides.get_quant_types()}
     if get_opset_version(model) < 21 and not kinds & _SIXTEEN_BITS and kinds & _FOUR_BITS:
         options["UseQDQContribOps"] = True
     external = any(map(onnx.external_data_helper.uses_external_data, model.graph.initializer))
@@ -158,7 +159,7 @@ def get_qdq_config(model_input: Source, calibration_data_reader: Any,
 def check_static_quant_arguments(quant_format: QuantFormat, activation_type: QuantType,
                                  weight_type: QuantType) -> None:
     """Raises: InvalidType for what is no type or format, InvalidValue for those that do not go together."""
-    _check_types(activation_type, weight_type)
+    activation_type, weight_type = map(as_quant_type, (activation_type, weight_type))
     if not isinstance(quant_format, QuantFormat):
         raise InvalidType(f"{quant_format!r} is no format", expected="a QuantFormat")
     kinds = {activation_type, weight_type}
@@ -175,13 +176,6 @@ def check_static_quant_arguments(quant_format: QuantFormat, activation_type: Qua
                                found=pair, cure="pass quant_format=QuantFormat.QDQ")
         if kinds == {QuantType.QInt8}:
             _log.warning("operators on QInt8 activations are slow on x64; QuantFormat.QDQ is not")
-
-
-def _check_types(*kinds: Any) -> None:
-    for kind in kinds:
-        if not isinstance(kind, QuantType):
-            raise InvalidType(f"{kind!r} is no type to quantize to", expected="a QuantType",
-                              cure=f"pass one of {', '.join(f'QuantType.{k}' for k in QuantType)}")
 
 
 def _read(source: Source) -> ModelProto:
@@ -310,7 +304,7 @@ def _kept_ranges(path: Path, method: CalibrationMethod, smooth: bool) -> Tensors
         raise InvalidValue(f"calibration_cache_path is not a file: {path}")
     ranges = load_tensors_data(path)
     if bool(json.loads(path.read_text(encoding="utf-8")).get("smooth_quant", False)) != smooth:
-        _log.warning("the calibration cache %s was made with another SmoothQuant; it is computed anew", path)
+        _log.warning("the calibration cache %s has another smooth_quant; it is computed anew", path)
         return None
     if ranges.calibration_method != method:
         raise InvalidValue(f"the calibration cache {path} was made by another method",
@@ -333,12 +327,14 @@ def quantize_static(model_input: Source, model_output: str | Path, calibration_d
     `model_input`: a path or a ModelProto; `model_output`: the file to write. `calibration_data_reader` yields
     feeds; it may be None where `calibration_cache_path` names a file of ranges, which is written where it is
     not there. QDQ puts QuantizeLinear and DequantizeLinear around operators, QOperator replaces them.
-    `per_channel`: weights get a scale per output channel; `reduce_range`: they get 7 bits of 8. Lists of
-    operators and of node names say what is quantized; all where they are empty. `use_external_data_format`:
-    weights go to a file beside the model's, as they must above 2 GB. `extra_options`: see the documentation.
+    Types are QuantTypes or TensorProto's numbers of them. `per_channel`: weights get a scale per output
+    channel; `reduce_range`: they get 7 bits of 8. Lists of operators and of node names say what is quantized;
+    all where they are empty. `use_external_data_format`: weights go to a file beside the model's, as must
+    above 2 GB. `extra_options`: see the documentation.
     Raises: InvalidValue, InvalidType and Unsupported for parameters and models that do not fit; then nothing
     is written.
     """
+    activation_type, weight_type = map(as_quant_type, (activation_type, weight_type))
     check_static_quant_arguments(quant_format, activation_type, weight_type)
     if activation_type is QuantType.QFLOAT8E4M3FN and calibrate_method is not CalibrationMethod.Distribution:
         raise InvalidValue("Only Distribution calibration method is supported for float quantization.",
@@ -393,7 +389,7 @@ def quantize_dynamic(model_input: Source, model_output: str | Path,
 
     Parameters and errors as those of `quantize_static`; weights are QInt8 or QUInt8.
     """
-    _check_types(weight_type)
+    weight_type = as_quant_type(weight_type)
     if weight_type not in _EIGHT_BITS:
         raise InvalidValue(f"weights cannot be {weight_type} where activations are quantized while running",
                            expected="QInt8 or QUInt8", cure="pass one of them, or use quantize_static or "

@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from ..records import dataclass
 from .quant_utils import QuantType, normalize_axis
-from .refused import InvalidValue
+from .refused import InvalidType, InvalidValue
 
 Overrides = dict[str, list[dict[str, Any]]]
 _NOT_WITH_SCALE = ("symmetric", "reduce_range", "rmax", "rmin")
@@ -52,10 +52,16 @@ class QuantTypeInfo:
 
 
 class TensorQuantOverridesHelper(MutableMapping):
-    """The overrides as a mapping of tensor names; `overrides` is the user's own dict."""
+    """The overrides as a mapping of tensor names; `overrides` is the user's own dict.
 
-    def __init__(self, raw_overrides: Overrides) -> None:
-        self.overrides = raw_overrides
+    Raises: InvalidType for what is none.
+    """
+
+    def __init__(self, raw_overrides: Overrides | None) -> None:
+        if raw_overrides is not None and not isinstance(raw_overrides, dict | MutableMapping):
+            raise InvalidType("TensorQuantOverrides are no dict", found=type(raw_overrides).__name__,
+                              expected='such as {"tensor": [{"quant_type": QuantType.QInt16}]}')
+        self.overrides = {} if raw_overrides is None else raw_overrides
         self.quant_types: set[QuantType] | None = None
         self.keys_unsupported_with_scale_zp = set(_NOT_WITH_SCALE)
 

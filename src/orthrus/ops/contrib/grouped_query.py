@@ -116,6 +116,11 @@ def GroupQueryAttention(query, key=None, value=None, past_key=None, past_value=N
         seen = seen & (rows > at - local_window_size)
     bias = np.where(seen, wide.type(0), wide.type(-np.inf))
     if attention_bias is not None:
+        sizes = tuple(zip(attention_bias.shape, (batch, num_heads, length), strict=False))
+        if attention_bias.ndim != 4 or attention_bias.shape[3] < total or any(
+                size not in (1, whole) for size, whole in sizes):
+            raise Unfit(f"attention_bias of shape {attention_bias.shape} does not fit scores of shape"
+                        f" {(batch, num_heads, length, total)}")
         bias = bias + attention_bias[..., :total].astype(wide)
     sink = None
     if head_sink is not None:

@@ -106,6 +106,8 @@ LISTS = {
     "movement.BASIC": (
         ("merge_transposes",
          "Transpose<Transpose"),
+        ("merge_cast_fill",
+         "Cast<ConstantOfShape"),
         ("drop_cast_before_shape",
          "Shape|Size<Cast"),
         ("merge_reshapes",

@@ -41,6 +41,20 @@ def merge_casts(op, x, a, b):
     return x if b == x.elem else op.Cast(x, to=int(b))
 
 
+@rule(lambda op, s, a: op.Cast(op.ConstantOfShape(s), to=a))
+def merge_cast_fill(op, s, a, root):
+    """Filled with a number of the type that is asked for in the end"""
+    fill = root.inputs[0].node.attrs.get("value")
+    fill = np.zeros(1, np.float32) if fill is None else np.asarray(fill).reshape(-1)
+    kind = ElementType(a).numpy
+    if {kind.kind, fill.dtype.kind} - set("iufb") or fill.size != 1:
+        return No("the number is of a rare type")
+    if kind.kind in "iu" and not np.iinfo(kind).min <= fill[0] <= np.iinfo(kind).max:
+        return No("the number is none of the other type")
+    with np.errstate(over="ignore"):
+        return op.ConstantOfShape(s, value=fill.astype(kind))
+
+
 @rule(lambda op, x: op.Shape(op.Cast(x)), lambda op, x: op.Size(op.Cast(x)), shared=True)
 def drop_cast_before_shape(op, x, root):
     return op.again(root, x)
@@ -232,6 +246,7 @@ def push_transpose_reduce(op, x, a, root):
 
 BASIC = (
     merge_transposes,
+    merge_cast_fill,
     drop_cast_before_shape,
     merge_reshapes,
     merge_squeeze,

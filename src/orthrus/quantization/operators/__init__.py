@@ -6,6 +6,7 @@ The modules of onnxruntime's names are made from one table; the classes live in 
 from __future__ import annotations
 
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -39,6 +40,7 @@ _MODULES: dict[str, tuple[Any, ...]] = {
 def _make(name: str, members: tuple[Any, ...]) -> None:
     module = ModuleType(f"{__name__}.{name}", f"onnxruntime's module `operators.{name}`.")
     module.__package__ = __name__
+    module.__spec__ = ModuleSpec(module.__name__, None, origin=__file__)
     for member in (base_operator.QuantOperatorBase, qdq_base_operator.QDQOperatorBase, *members):
         setattr(module, member.__name__, member)
     sys.modules[module.__name__] = module
