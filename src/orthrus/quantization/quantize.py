@@ -329,8 +329,8 @@ def quantize_static(model_input: Source, model_output: str | Path, calibration_d
     not there. QDQ puts QuantizeLinear and DequantizeLinear around operators, QOperator replaces them.
     Types are QuantTypes or TensorProto's numbers of them. `per_channel`: weights get a scale per output
     channel; `reduce_range`: they get 7 bits of 8. Lists of operators and of node names say what is quantized;
-    all where they are empty. `use_external_data_format`: weights go to a file beside the model's, as must
-    above 2 GB. `extra_options`: see the documentation.
+    all where they are empty. `use_external_data_format`: weights go to a file beside the model's, as
+    they must above 2 GB. `extra_options`: see the documentation.
     Raises: InvalidValue, InvalidType and Unsupported for parameters and models that do not fit; then nothing
     is written.
     """
