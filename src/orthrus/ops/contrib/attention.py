@@ -344,6 +344,13 @@ def cached(past: np.ndarray | None, new: np.ndarray, before: np.ndarray, capacit
     return out
 
 
+def up_to(cache: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The rows that each batch entry has of a cache [batch, heads, rows, size], zeros behind them: anything
+    may lie there."""
+    there = np.arange(cache.shape[2]) < ends[:, None]
+    return cache if there.all() else np.where(there[:, None, :, None], cache, cache.dtype.type(0))
+
+
 @define(domain=MS, outputs=2, types=dict.fromkeys(("query", "key", "value", "past_state", "decay", "beta"),
                                                   FLOATS))
 def LinearAttention(query, key, value, past_state=None, decay=None, beta=None, *, chunk_size: int = 64,

@@ -12,7 +12,7 @@ from ...ir import TensorType, Type, Value
 from ..define import FLOATS, define
 from ..functions import working_type
 from ..nn.attention import merge_heads
-from .attention import _FILTER, _added, _mask_bias, _separate, attended, cached
+from .attention import _FILTER, _added, _mask_bias, _separate, attended, cached, up_to
 from .fused import MS
 from .grouped_query import _grouped_parts, _turned
 
@@ -163,7 +163,7 @@ def SparseAttention(query, key=None, value=None, past_key=None, past_value=None,
         q, k = _turned(q, k, cos_cache.astype(wide), sin_cache.astype(wide), None, before,
                        rotary_interleaved)
     caches = [cached(past, new, before, capacity) for past, new in ((past_key, k), (past_value, v))]
-    keys, values = (c[:, :, :total] for c in caches)
+    keys, values = (up_to(c[:, :, :total], before + length) for c in caches)
     at, tokens = before[:, None] + np.arange(length), np.arange(total)
     seen = blocks[:, at // sparse_block_size][..., tokens // sparse_block_size] & (tokens <= at[..., None])
     bias = np.where(np.tile(seen, (num_heads // len(blocks), 1, 1, 1)), wide.type(0), wide.type(-np.inf))

@@ -219,8 +219,11 @@ class _FewQueries:
         f.store(share_of(f, weight, form.empty), row, self.pitch - 1)
 
     def mix(self, base: V, step: V, first: V, count: V) -> None:
-        """The sums grow by `count` values from `base` on, with the weights of keys `first`, ..."""
+        """The sums grow by `count` values from `base` on, with the weights of keys `first`, ..., as far as
+        the batch entry has keys: 0 times what lies behind them may be NaN."""
         f = self.f
+        if self.form.ends_type:
+            count = f.fast_max(f.fast_min(self.entry - first, count), 0)
         columns = columns_of(f, self.form.value_size)
 
         def row(r: V) -> None:

@@ -249,7 +249,10 @@ class _ManyQueries:
         self.raise_tops(running, height)
         f.loop(0, height, 1, [], lambda r: self.soften(u, running, r))
         f.when(u.last, lambda: self.close(running, height))
-        keys_end = f.fast_max(f.fast_min(u.end, u.count), u.begin)
+        keys_end = f.fast_min(u.end, u.count)
+        if self.form.ends_type:
+            keys_end = f.fast_min(keys_end, u.entry - u.k0)
+        keys_end = f.fast_max(keys_end, u.begin)
         target = self.results.at(u.batch, u.head, u.first)
         size = self.form.value_size
         whole = size // self.wide * self.wide

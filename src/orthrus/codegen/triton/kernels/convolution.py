@@ -31,14 +31,15 @@ class Pair(Numbers):
 
 @kernel
 def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...], kinds: str, whole: bool,
-                few: int, even: bool, grouped: bool, merged: int, cut: bool, tile: Tile, closing: Closing
-                ) -> None:
+                few: int, even: bool, grouped: bool, merged: int, inner: bool, cut: bool, tile: Tile,
+                closing: Closing) -> None:
     """A tile of the result of one group. `taps`: of a window along each axis that has some. `kinds`: whether
     the stride of the image's channels, and of the weights' outputs, inputs and taps, is 1 or another.
     `whole`: a step stays within a tap, and is full of channels if `even`; else there are but a `few` of them,
     by which places are divided at every step. `merged`: so many groups are one, whose weights are 0 for each
     other's channels: sums that are not finite are added up again, group by group, as 0 times infinity is NaN.
-    `cut`: a block adds but some of the products."""
+    `inner`: nothing is multiplied by what stands beside the image, not even infinity, so that such sums are
+    added up again by one product after the other. `cut`: a block adds but some of the products."""
     x, w = (k.pointer(name, "int8" if "int8" in dtype else dtype)
             for name, dtype in zip("xw", numbers.dtypes, strict=True))
     zeros = numbers.points(k)
@@ -123,9 +124,35 @@ def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...]
         if all(numbers.subtracts):
             k.text("count += tl.sum(counts.to(tl.int32))")
         sums.add(a, b)
-    if merged > 1 and "float" in numbers.total:
-        with k.rarely('tl.min((tl.abs(acc) < float("inf")).to(tl.int32)) == 0'), k.block(
-                f"for one in range({merged}):"):
+    unusual = 'tl.min((tl.abs(acc) < float("inf")).to(tl.int32)) == 0'
+    if inner:
+        with k.rarely(unusual):
+            k.text("alone = tl.zeros_like(acc)")
+            with k.block(f"for spot in tl.range(first * {tile.k}, end * {tile.k}, num_stages=1):"):
+                k.text(f"""
+                    chunks = tl.cdiv({cin}, {tile.k})
+                    tap = spot // {tile.k} // chunks
+                    c = spot // {tile.k} % chunks * {tile.k} + spot % {tile.k}
+                    counts = c < {cin}
+                """ if whole else f"""
+                    tap = spot // {cin}
+                    c = spot % {cin}
+                    counts = tap < {count}
+                """)
+                at, inside = window.at(window.places("tap", taps))
+                met = k.let(f"{inside or 'm[:, None] >= 0'} & counts", "met")
+                own = k.let(f"(n < {cout}) & counts", "own")
+                a = k.load(x, f"({x_at}{at} + c{long} * {x_c})", met)
+                b = k.load(w, f"({w_at}tap * {w_t} + c * {w_i} + n * {w_o})", own)
+                if merged > 1:
+                    own = f"{own} & (c // ({cin} // {merged}) == n // ({cout} // {merged}))"
+                k.text(f"""
+                    product = {a}.to({k.typed(numbers.total)}) * {b}.to({k.typed(numbers.total)})[None, :]
+                    alone += tl.where({met} & ({own})[None, :], product, 0.0)
+                """)
+            k.text("acc = alone")
+    elif merged > 1 and "float" in numbers.total:
+        with k.rarely(unusual), k.block(f"for one in range({merged}):"):
             k.text("alone = tl.zeros_like(acc)")
             with k.block("for step in tl.range(first, end, num_stages=1):"):
                 sums.add(*tiles(f"c // ({cin} // {merged}) == one"), "alone")
@@ -146,10 +173,10 @@ def _margin(k: Writer, numbers: Pair, zero: str | None) -> str:
 
 @kernel
 def depthwise(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...], kinds: str, several: bool,
-              tile: Tile, closing: Closing) -> None:
+              inner: bool, tile: Tile, closing: Closing) -> None:
     """A tile of the result, each channel from one channel of the image. `kinds`: whether the stride of the
     image's channels, and of the weights' channels and taps, is 1 or another. `several`: channels that are
-    made from the same one lie next to each other."""
+    made from the same one lie next to each other. `inner`: as of `convolution`."""
     x, w = (k.pointer(name, dtype) for name, dtype in zip("xw", numbers.dtypes, strict=True))
     zeros = numbers.points(k)
     close = closing.declare(k)
@@ -172,7 +199,8 @@ def depthwise(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...], 
         mask = f"({inside}) & counts" if inside else "counts"
         a = f"({k.load(x, f'({at} + source)', mask)}.to({total}){less[0]})"
         b = f"({k.load(w, f'(tap * {w_t} + c[None, :] * {w_c})', 'counts')}.to({total}){less[1]})"
-        k.text(f"total += {f'tl.where({mask}, {a}, 0)' if less[0] else a} * {b}")
+        product = f"{f'tl.where({mask}, {a}, 0)' if less[0] else a} * {b}"
+        k.text(f"total += {f'tl.where({mask}, {product}, 0.0)' if inner else product}")
     close.store("total", [("m[:, None]", f"m[:, None] < {rows}"), ("c[None, :]", "counts")])
 
 

@@ -45,6 +45,11 @@ class Weights:
     array: np.ndarray | None
     tensor: Tensor | None
 
+    @property
+    def finite(self) -> bool:
+        """Whether all of them are known to be."""
+        return self.array is not None and bool(np.isfinite(self.array).all())
+
     def merged(self, count: int) -> np.ndarray:
         """So many groups as one, with zeros between one's inputs and another's outputs."""
         assert self.array is not None
@@ -68,13 +73,15 @@ def _far(strides: Sequence[int]) -> list[int]:
 
 class Convolution:
     """One convolution of `x` (N, C, spatial...), ready to be written; of bytes, less what `zeros` says.
-    `columns`: axes of its result that channels are, the first of them axis 1."""
+    `columns`: axes of its result that channels are, the first of them axis 1. `inner`: nothing stands beside
+    the image, not even a 0."""
 
     def __init__(self, g: Geometry, x: Tensor, weights: Weights, zeros: Zeros | None = None,
-                 columns: int = 1) -> None:
+                 columns: int = 1, inner: bool = False) -> None:
         self.g, self.weights, self.zeros, self.columns = g, weights, zeros or Zeros(), columns
         self.slid = slid(x, Windows(*(numbers[5 - x.rank:] for numbers in (
             g.kernel, g.strides, g.dilations, g.pads, g.out))))
+        self.inner = inner and bool(self.slid.bounded) and not weights.finite
         self.rows = g.batch * math.prod(g.out)
 
     def write(self, lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
@@ -107,7 +114,7 @@ class Convolution:
         several = [g.cout] if g.cout > 1 else []
         numbers = Pair((x.dtype, weights.dtype), zeros=self.zeros.kinds())
         spec = depthwise(numbers=numbers, slide=it.slide, taps=it.taps, kinds=_letters(strides),
-                         several=bool(several), tile=tile, closing=closing)
+                         several=bool(several), inner=self.inner, tile=tile, closing=closing)
         lo.step(spec, [x, weights, *self.zeros.tensors(), *cells, *it.numbers, self.rows, channels,
                        *_far(strides), *several],
                 -(-self.rows // tile.m) * -(-channels // tile.n))
@@ -173,7 +180,7 @@ class Convolution:
         spec = convolution(
             numbers=pair, slide=it.slide, taps=it.taps, kinds=_letters(strides), whole=whole,
             few=0 if whole else cin, even=whole and cin % tile.k == 0, grouped=groups > 1, merged=merged,
-            cut=cut, tile=tile, closing=closing)
+            inner=self.inner, cut=cut, tile=tile, closing=closing)
         grouped = [groups, weights.strides[0]] if groups > 1 else []
         numbers = [self.rows, *([cin] if whole else []), cout, *_far(strides),
                    *([each, parts] if cut else []), *grouped]
@@ -446,7 +453,7 @@ def convolved_back(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
                     t = t.slice(axis, starts[place], g.out[place], whole.strides[place])
                 return t
             weights = _phase(lo, node, w, group, picks[3 - rank:])
-            Convolution(g, t, weights).write(lo, cut(out), tree, [cut(o) for o in operands])
+            Convolution(g, t, weights, inner=True).write(lo, cut(out), tree, [cut(o) for o in operands])
     return _rounded(Pending(made, sums, emit, last_strides(made, made[1])), t.dtype)
 
 
