@@ -26,7 +26,7 @@ from ..ops.tensor.movement import VIEWS
 from .contents import undecided
 from .interpret import by_definition
 from .numbers import with_numbers
-from .pending import Emit, Lazy, Out, Pending, Source, place_of
+from .pending import Emit, Lazy, Out, Pending, Source, joint, kept, place_of
 from .pieces import in_pieces
 from .rule_sets import BOTH, GPU_RULES, RULES, Rule, RuleSet, lowers, varied
 from .step import KernelStep
@@ -372,10 +372,10 @@ class Lowering:
             if (spread and v not in self.host) or shared or lazy.tree.size() > self.large:
                 lazies[i] = self._leaf(v)
             elif source is not None:
-                sources.append((source, i))
-        keep = sources[-1][0] if sources else None
+                sources += [(each, i) for each in lazy.sources]
+        keep = kept(sources)
         for source, i in sources:
-            if source is not keep:
+            if not any(source is each for each in keep):
                 lazies[i] = self._leaf(inputs[i])
         operands: list[Tensor | Source] = []
 
@@ -436,36 +436,38 @@ class Lowering:
 
     def _write(self, value: Value, lazy: Lazy, out: Tensor) -> None:
         lazy = self._resolved(lazy)
-        source = lazy.source
-        if source is not None:
+        for source in lazy.sources:
             others = source.derived != [value] and any(
                 w is not value and self.left.get(w, 0) > 0 and isinstance(self.env.get(w), Lazy)
                 for w in source.derived)
             if others or source.pending.shape != lazy.shape:
                 self._store_source(source)
-                lazy = self._resolved(lazy)
+        waiting = self._resolved(lazy).sources
         if 0 in lazy.shape:
             return
-        if source is None or source.tensor is not None:
+        if not waiting:
             self.store(out, lazy.tree, [o for o in lazy.operands if isinstance(o, Tensor)])
             return
+        source, count = waiting[0], len(waiting)
         place: dict[int, int] = {}
         operands: list[Tensor] = []
         accepts = self.accepts(source.pending, out)
         for i, operand in enumerate(lazy.operands):
             if isinstance(operand, Source):
-                place[i] = 0
+                place[i] = waiting.index(operand)
                 continue
             lying = readable(operand, out, accepts)
             if lying is not None:
                 operand = self.copied(*lying)
+            place[i] = count + len(operands)
             operands.append(operand.expand(lazy.shape))
-            place[i] = len(operands)
         tree = None if lazy.tree.op == "leaf" else ordered(lazy.tree.substitute(
             lambda leaf: Expr.leaf(place[leaf.value], leaf.dtype)))
         if tree is not None and source.pending.numbers:
-            tree = with_numbers(self, tree, lazy.shape, operands, 1)
-        source.pending.emit(self, out, tree, operands)
+            tree = with_numbers(self, tree, lazy.shape, operands, count)
+        emit = source.pending.emit if count == 1 else joint(source.pending, waiting[1].pending)
+        assert emit is not None
+        emit(self, out, tree, operands)
         if tree is None:
             source.tensor = out
 
@@ -494,8 +496,8 @@ class Lowering:
         """Let `value` be `result`."""
         if isinstance(result, Pending):
             result = Lazy(result.shape, Expr.leaf(0, result.dtype), [Source(result)])
-        if isinstance(result, Lazy) and result.source is not None:
-            result.source.derived.append(value)
+        for source in result.sources if isinstance(result, Lazy) else ():
+            source.derived.append(value)
         self.env[value] = result
 
     def _apply(self, node: Node) -> Any:

@@ -107,12 +107,13 @@ def _all(masks: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True)
 class Closing:
-    """The end of a kernel: `tree`, whose leaf 0 is the kernel's value and leaf i operand i - 1, of `dtypes`,
-    goes to a result of `dtype`. The tensors of `walk` are the result and the operands."""
+    """The end of a kernel: `tree`, whose first leaves are the kernel's `values`, and the others operands of
+    `dtypes`, goes to a result. The tensors of `walk` are the result and the operands."""
 
     walk: Walk
     tree: Expr
     dtypes: tuple[str, ...]
+    values: int = 1
 
     def declare(self, k: Writer, name: str = "out") -> Closer:
         """Declare the result and the operands, sizes and strides."""
@@ -131,14 +132,16 @@ class Closer:
     operands: Sequence[str]
     walking: Walking
 
-    def store(self, value: str, indices: Sequence[Index]) -> None:
-        """Apply the tree to `value`, whose shape is that of all indices together, and write the result."""
-        tree, k = self.closing.tree, self.k
-        read = sorted({leaf.value for leaf in tree.leaves()} - {0})
-        (place, mask), *places = self.walking.offsets([0, *read], indices, whole=True)
-        given = [value] * (1 + len(self.operands))
+    def store(self, value: str, indices: Sequence[Index], *more: str) -> None:
+        """Apply the tree to `value`, whose shape is that of all indices together, and to `more` such, and
+        write the result."""
+        tree, k, values = self.closing.tree, self.k, self.closing.values
+        read = sorted(leaf for leaf in {leaf.value for leaf in tree.leaves()} if leaf >= values)
+        tensors = [0, *(i - values + 1 for i in read)]
+        (place, mask), *places = self.walking.offsets(tensors, indices, whole=True)
+        given = [value, *more, *[value] * len(self.operands)]
         for i, (at, where) in zip(read, places, strict=True):
-            given[i] = k.load(self.operands[i - 1], at, where)
+            given[i] = k.load(self.operands[i - values], at, where)
         k.store(self.out, place, k.tree(tree, given), mask)
 
 

@@ -1,6 +1,7 @@
 """The steps that multiply by weights of few bits on a GPU.
 
-In: A (..., k) of any strides and constant weights (n, k) of codes in blocks. Out: one step. Weights are
+In: A (..., k) of any strides and constant weights (n, k) of codes in blocks. Out: one step, also where A is a
+few rows that are normalized first, or where two products of one A end in one tree. Weights are
 packed once for all numbers of rows, and take no more memory than the model's.
 """
 
@@ -18,8 +19,10 @@ from ...codegen.triton import tiles
 from ...codegen.triton.kernels.few_bits import Codes, Left, few_bits_rows, few_bits_tiles, pack, table
 from ...codegen.triton.kernels.products import Tile
 from ...codegen.write.expr import Expr
-from ...ir import in_memory
-from ..lower import Pending
+from ...ir import Value, in_memory
+from ...records import dataclass
+from ..pending import Emit, Joining, Lazy, Pending, Source
+from ..rules.rows import Norm, RowWork, affine
 from ..tensor import Tensor, extent
 from .products import BUSY, FEW, arriving, precision
 from .walks import LONG, closed, walk
@@ -32,43 +35,119 @@ if TYPE_CHECKING:
 _COLUMNS = 64
 """Columns of a strip of few rows."""
 
+_HELD = 256
+"""Elements of a column, of all rows, that a program of two products meets at once, at most: it holds both."""
+
 _HIGH = {"wmma": 32}
 """Rows of a tile, at most, where they are not 64: there a thread holds more of what it multiplies."""
 
 
-def product(a: Tensor, weights: Weights, order: Tensor | None = None) -> Pending:
+@dataclass(frozen=True)
+class Normed:
+    """Rows of `x` over their root mean square, times `gain`, a row: what a product of few rows divides its
+    sums by."""
+
+    x: Tensor
+    gain: Tensor
+    epsilon: float
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.x.shape
+
+
+@dataclass(eq=False)
+class FewBits(Joining):
+    """A (..., k) times the transpose of `weights`. `order`: where in A the elements of k are."""
+
+    a: Tensor | Normed
+    weights: Weights
+    order: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.a.shape[:-1], self.weights.n)
+
+    def joint(self, other: FewBits) -> Emit | None:
+        """Where they are products of a few rows of one A, by weights that lie alike."""
+        one, two, rows = self.weights, other.weights, math.prod(self.shape[:-1])
+        if (one.n, one.k, one.how) != (two.n, two.k, two.how) or self.order is not other.order or (
+                not _same(self.a, other.a) or not rows <= FEW
+                or rows * min(one.how.block, 128) > _HELD):
+            return None
+
+        def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+            write(lo, self.a, one, self.order, out, tree, operands, two)
+        return emit
+
+
+def _same(a: Tensor | Normed, b: Tensor | Normed) -> bool:
+    """Whether both are the same elements."""
+    if isinstance(a, Normed) and isinstance(b, Normed):
+        return _same(a.x, b.x) and _same(a.gain, b.gain) and a.epsilon == b.epsilon
+    return isinstance(a, Tensor) and isinstance(b, Tensor) and a.buffer is b.buffer and (
+        (a.dtype, a.offset, a.shape, a.strides) == (b.dtype, b.offset, b.shape, b.strides))
+
+
+def factor(lo: GpuLowering, value: Value) -> Tensor | Normed:
+    """`value` as a factor: the normalization that gives a few rows, where it is not written yet."""
+    found = lo.env.get(value)
+    if not isinstance(found, Lazy) or found.tree.op != "leaf" or math.prod(found.shape[:-1]) > FEW:
+        return lo.tensor(value)
+    source = found.operands[found.tree.value]
+    work = source.pending.what if isinstance(source, Source) and source.tensor is None else None
+    if not isinstance(work, RowWork):
+        return lo.tensor(value)
+    kernel = work.kernel
+    if not isinstance(kernel, Norm) or kernel.kind != "rms" or kernel.keeps or kernel.inverse or (
+            len(work.operands) != 1 or work.closing != affine(work.operands, found.tree.dtype)):
+        return lo.tensor(value)
+    (gain,), reads, last = work.operands, work.reads, len(found.shape) - 1
+    row = all(s == 0 or d == 1 for d, s in zip(gain.shape[:-1], gain.strides[:-1], strict=True))
+    if not row or gain.strides[-1] != 1 or list(work.reduced) != [last] or len(reads.tensors) != 1 or (
+            reads.tree != Expr.leaf(0, reads.tensors[0].dtype).cast("float32")):
+        return lo.tensor(value)
+    return Normed(reads.tensors[0], gain, kernel.epsilon)
+
+
+def product(a: Tensor | Normed, weights: Weights, order: Tensor | None = None) -> Pending:
     """A (..., k) times the transpose of the weights, float32. `order`: where in A the elements of k are."""
-    shape = (*a.shape[:-1], weights.n)
+    made = FewBits(a, weights, order)
 
     def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         if out.size:
             write(lo, a, weights, order, out, tree, operands)
-    return Pending(shape, "float32", emit)
+    return Pending(made.shape, "float32", emit, what=made)
 
 
-def write(lo: GpuLowering, a: Tensor, weights: Weights, order: Tensor | None, out: Tensor, tree: Expr | None,
-          operands: Sequence[Tensor]) -> None:
-    """out (..., n) = tree(a (..., k)·weights, operands)."""
-    n, rows = weights.n, math.prod(out.shape[:-1])
-    codes, held = _packed(lo, weights)
+def write(lo: GpuLowering, factor: Tensor | Normed, weights: Weights, order: Tensor | None, out: Tensor,
+          tree: Expr | None, operands: Sequence[Tensor], other: Weights | None = None) -> None:
+    """out (..., n) = tree(A (..., k)·weights, operands), where there are `other` weights of two products."""
+    n, rows, normed = weights.n, math.prod(out.shape[:-1]), factor if isinstance(factor, Normed) else None
+    a = factor.x if isinstance(factor, Normed) else factor
+    several = [weights] if other is None else [weights, other]
+    codes, held = _codes(weights), [_packed(lo, each) for each in several]
     lead = [*range(out.rank - 1)]
     form, tensors, numbers = walk([a.view(out.shape, (*a.strides[:-1], 0))], [lead, [out.rank - 1]])
     form = replace(form, wide=extent(a.shape, [abs(s) for s in a.strides]) >= LONG)
     step = a.strides[-1]
-    left = Left(a.dtype, form, "1" if step == 1 else "s", order is not None, precision(lo, a.dtype))
-    along = [] if step == 1 else [step]
-    extra = [t for t in (*held[2:], order) if t is not None]
-    chunks = held[0].shape[0]
+    left = Left(a.dtype, form, "1" if step == 1 else "s", order is not None, precision(lo, a.dtype),
+                "" if normed is None else normed.gain.dtype)
+    along: list[Any] = [] if step == 1 else [step]
+    names = [lo.table(table, weights.how.values)] if codes.named else []
+    extra = [t for t in (*names, order, None if normed is None else normed.gain) if t is not None]
+    chunks = held[0][0].shape[0]
     few = rows <= FEW
     tile = _tile(lo.target, rows, n, codes)
     programs = -(-n // _COLUMNS) if few else -(-rows // tile.m) * -(-n // tile.n)
     wanted = BUSY * tiles.chip(lo.target).units // programs
     part = -(-chunks // max(1, min(wanted, chunks * codes.chunk // 512, 32)))
     parts = -(-chunks // part)
-    closing, cells = closed(out, tree, operands, "float32", [lead, [out.rank - 1]])
-    size = rows * _COLUMNS if few else tile.m * tile.n
-    args = [*tensors, *held[:2], *extra, *arriving(lo, parts, programs, size, "float32"), *cells, n,
-            a.shape[-1], chunks, part, *along, *numbers]
+    closing, cells = closed(out, tree, operands, "float32", [lead, [out.rank - 1]], len(several))
+    size = rows * _COLUMNS * (len(several) + (normed is not None)) if few else tile.m * tile.n
+    args = [*tensors, *(t for each in held for t in each), *extra,
+            *arriving(lo, parts, programs, size, "float32"), *cells, n, a.shape[-1], chunks, part, *along,
+            *([] if normed is None else [normed.epsilon]), *numbers]
     if few:
         spec = few_bits_rows(left=left, codes=codes, closing=closing, rows=rows, columns=_COLUMNS,
                              cut=parts > 1)
@@ -84,22 +163,23 @@ def _tile(target: Target, rows: int, n: int, codes: Codes) -> Tile:
     return Tile(high, wide, min(codes.block, 32), warps=4, stages=3)
 
 
-def _packed(lo: GpuLowering, weights: Weights) -> tuple[Codes, list[Tensor]]:
-    """How the weights lie, and bytes, scales, perhaps zero points and a table."""
+def _codes(weights: Weights) -> Codes:
+    """How the weights lie."""
     how = weights.how
-    codes = Codes(how.bits, how.block, how.scale, how.zeros, bool(how.values))
-    made: list[Any] = []
+    return Codes(how.bits, how.block, how.scale, how.zeros, bool(how.values))
+
+
+def _packed(lo: GpuLowering, weights: Weights) -> list[Tensor]:
+    """Bytes, scales, perhaps zero points."""
+    codes, made = _codes(weights), list[Any]()
 
     def part(i: int) -> np.ndarray:
         if not made:
             made.extend(pack(codes, *map(_plain, weights.make())))
         return made[i]
     key = "few bits", *weights.key, codes
-    count = 3 if isinstance(how.zeros, str) else 2
-    held = [lo.constant((*key, i), functools.partial(part, i)) for i in range(count)]
-    if how.values:
-        held.append(lo.table(table, how.values))
-    return codes, held
+    count = 3 if isinstance(codes.zeros, str) else 2
+    return [lo.constant((*key, i), functools.partial(part, i)) for i in range(count)]
 
 
 def _plain(array: np.ndarray | None) -> Any:

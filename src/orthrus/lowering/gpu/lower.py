@@ -63,7 +63,7 @@ class GpuLowering(Lowering):
         found = self.env.get(value) if value is not None and self.left[value] <= 1 else None
         lazy = self._resolved(found) if isinstance(found, Lazy) else None
         source = None if lazy is None else lazy.source
-        if lazy is None or source is None:
+        if lazy is None or source is None or len(lazy.sources) > 1:
             return None
         own = source.pending
         plain = own.accepts is None and (own.strides is None or own.strides == c_strides(own.shape))

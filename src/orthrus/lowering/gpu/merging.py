@@ -17,7 +17,7 @@ from ...codegen.triton.targets import Target
 from ...kernels import Work
 from ...records import dataclass
 from ..step import KernelStep
-from ..tensor import Buffer
+from ..tensor import Buffer, Tensor, extent
 
 MOST = 4
 """Steps of one launch, at most."""
@@ -57,19 +57,24 @@ class _Launch:
 
     def __init__(self, step: KernelStep, status: Buffer) -> None:
         self.members = [step]
-        self.writes = {t.buffer for t in step.outs if t.buffer is not status}
-        self.reads = {t.buffer for t in step.tensors() if t.buffer is not status} - self.writes
+        self.writes, self.reads = dict[Buffer, list[Tensor]](), dict[Buffer, list[Tensor]]()
+        for kept, tensors in ((self.writes, step.outs), (self.reads, step.tensors())):
+            for t in tensors:
+                if t.buffer is not status:
+                    kept.setdefault(t.buffer, []).append(t)
         self.made = sum(b.size for b in self.writes if b.kind == "arena")
 
     def take(self, other: _Launch) -> None:
         self.members += other.members
-        self.writes |= other.writes
-        self.reads |= other.reads
+        for kept, more in ((self.writes, other.writes), (self.reads, other.reads)):
+            for buffer, tensors in more.items():
+                kept[buffer] = [*kept.get(buffer, ()), *tensors]
 
     def meets(self, other: _Launch) -> bool:
         """Whether the order of the two is of meaning."""
-        return not (self.writes.isdisjoint(other.writes) and self.writes.isdisjoint(other.reads)
-                    and self.reads.isdisjoint(other.writes))
+        return any(a.buffer is b.buffer and not _apart(a, b)
+                   for ours, theirs in ((self.writes, other.reads), (self.reads, other.writes))
+                   for buffer in ours.keys() & theirs.keys() for a in ours[buffer] for b in theirs[buffer])
 
     def small(self, target: Target) -> bool:
         """Whether the first step leaves room for others, of programs and of memory."""
@@ -96,6 +101,19 @@ class _Launch:
         return Merged(together(specs=tuple(step.spec for step in self.members)), args,
                       sum(step.items for step in self.members), 1, 0, first.node,
                       [t for step in self.members for t in step.outs], None, self.members)
+
+
+def _apart(a: Tensor, b: Tensor) -> bool:
+    """Whether tensors of one buffer lie one behind the other."""
+    (first, end), (begin, last) = _span(a), _span(b)
+    return bool(end <= begin or last <= first)
+
+
+def _span(t: Tensor) -> tuple[int, int]:
+    """The bytes from a tensor's first element to its last, of no matter which type."""
+    if any(s < 0 for s in t.strides):
+        return 0, t.buffer.size
+    return t.byte_offset, t.byte_offset + extent(t.shape, t.strides) * t.itemsize
 
 
 def _partner(made: Sequence[_Launch], launch: _Launch, target: Target) -> _Launch | None:

@@ -38,13 +38,14 @@ def walk(tensors: Sequence[Tensor], groups: Groups, written: int = 0) -> tuple[W
     return Walk(tuple(kinds), wide), met, [*counts, *steps]
 
 
-def closed(out: Tensor, tree: Expr | None, operands: Sequence[Tensor], dtype: str, groups: Groups
-           ) -> tuple[Closing, list[Any]]:
-    """The end of a kernel whose value has `dtype`: `tree`, or none, over that and `operands` goes to `out`.
-    All have the shape of `out`."""
+def closed(out: Tensor, tree: Expr | None, operands: Sequence[Tensor], dtype: str, groups: Groups,
+           values: int = 1) -> tuple[Closing, list[Any]]:
+    """The end of a kernel whose value, or each of whose `values`, has `dtype`: `tree`, or none, over these
+    and `operands` goes to `out`. All have the shape of `out`."""
     form, tensors, numbers = walk([out, *operands], groups, 1)
     whole = tree if tree is not None else Expr.leaf(0, dtype)
-    return Closing(form, whole.cast(out.dtype), tuple(t.dtype for t in operands)), [*tensors, *numbers]
+    return Closing(form, whole.cast(out.dtype), tuple(t.dtype for t in operands), values), [
+        *tensors, *numbers]
 
 
 def read(tree: Expr, tensors: Sequence[Tensor], groups: Groups) -> tuple[Reading, list[Any]]:

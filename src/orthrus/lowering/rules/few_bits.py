@@ -166,6 +166,12 @@ Multiply = Callable[[Any, Tensor, Weights, int, "np.ndarray | None", Any], Pendi
 """A times weights: `product` of a level, of an A whose last axis is put into an order, known by a key."""
 
 
+@varied
+def factor(lo: Lowering, value: Value) -> Any:
+    """`value` as a kernel multiplies it."""
+    return lo.tensor(value)
+
+
 def _multiplied(lo: Lowering, a: Tensor, weights: Weights, level: int, order: np.ndarray | None, key: Any
                 ) -> Pending:
     if order is not None:
@@ -189,7 +195,7 @@ def matmul_nbits(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> 
     order = None if g_idx is None else _order(lo, g_idx, weights.k, weights.how.block)
     if g_idx is not None and order is None:
         return No("its groups are not blocks whose elements were put elsewhere")
-    made = multiply(lo, lo.tensor(a), weights, attrs["accuracy_level"], order, id(g_idx))
+    made = multiply(lo, factor(lo, a), weights, attrs["accuracy_level"], order, id(g_idx))
     return finished(lo, made, lo.dtype(a), bias)
 
 
@@ -282,7 +288,7 @@ def dequantized(lo: Lowering, a: Value, b: Value, flip: bool, multiply: Multiply
         return (how.whole(rows(codes)), by if flip else by.T,
                 None if low is None else how.bytes(rows(low)))
     weights = Weights((id(x), id(scale), id(zero), flip), n, k, how, make)
-    return multiply(lo, lo.tensor(a), weights, lo.accuracy_level, None, None)
+    return multiply(lo, factor(lo, a), weights, lo.accuracy_level, None, None)
 
 
 @lowers(MS + "GatherBlockQuantized", sets=BOTH)
@@ -373,7 +379,7 @@ def matmul_bnb4(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> L
     def make() -> tuple[np.ndarray, np.ndarray, None]:
         whole = in_memory(codes).reshape(n, -1)
         return whole >> 4 | whole << 4, in_memory(by).reshape(n, -1), None
-    made = multiply(lo, lo.tensor(a), Weights((id(b), id(absmax)), n, k, how, make), 0, None, None)
+    made = multiply(lo, factor(lo, a), Weights((id(b), id(absmax)), n, k, how, make), 0, None, None)
     return finished(lo, made, lo.dtype(a), None)
 
 
@@ -397,4 +403,4 @@ def matmul_fpq4(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> L
     def make() -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         return how.bytes(codes.reshape(n, -1)), scales, None if zeros is None else how.bytes(zeros)
     weights = Weights((id(b), n, k, kind), n, k, how, make)
-    return finished(lo, multiply(lo, lo.tensor(a), weights, 0, None, None), F, None)
+    return finished(lo, multiply(lo, factor(lo, a), weights, 0, None, None), F, None)

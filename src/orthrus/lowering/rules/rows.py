@@ -14,7 +14,7 @@ from ...codegen.write.spec import Spec
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
 from ...records import dataclass
-from ..lower import Lowering, Out, Pending, lowers
+from ..lower import Lowering, Out, Pending, lowers, varied
 from ..rule_sets import GPU_RULES, RULES
 from ..tensor import Tensor
 from ..walk import Walked, order_like
@@ -113,7 +113,7 @@ def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, ker
     rows_to = lo.rules.steps["rows"]
     if lo.rules is RULES and plan(lo, work, Tensor(dtype, own, wanted, reads.tensors[0].buffer)) is None:
         return No("its rows lie in too many pieces")
-    return Pending(own, dtype, emit, wanted)
+    return Pending(own, dtype, emit, wanted, what=work)
 
 
 def walkable(lo: Lowering, reads: Reads, reduced: Sequence[int], operands: Sequence[Tensor] = (),
@@ -317,6 +317,12 @@ def now(lo: Lowering, made: Pending | No, *others: Tensor | None) -> Any:
     return (out, *others)
 
 
+@varied
+def summed_first(lo: Lowering, node: Node, values: Sequence[Value | None]) -> Tensor | None:
+    """The sum of `values`, the last result of `node`, where kernels add it up before they normalize it."""
+    return None
+
+
 @lowers("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization",
         types=FLOATS, sets=(GPU_RULES,))
 @lowers("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization",
@@ -336,11 +342,15 @@ def skip_norm(lo: Lowering, node: Node) -> Any:
     if alive(lo, node, 1) or alive(lo, node, 2):
         return No("its statistics are read")
     tensors = [t for t in operands if t is not None]
-    total = computed(dtype)
+    total, keeps = computed(dtype), alive(lo, node, 3)
+    if not centred and keeps and (whole := summed_first(lo, node, [x, skip, bias])) is not None:
+        reads = Reads(Expr.leaf(0, dtype).cast(total), [whole])
+        made = finished(lo, reads, (len(shape) - 1,), dtype, Norm("rms", attrs["epsilon"]),
+                        affine(tensors, dtype, total), tensors)
+        return made, None, None, whole
     reads = Reads(Expr.leaf(0, dtype).cast(total), [lo.tensor(x), *(t for t in added if t is not None)])
     for i, t in enumerate(reads.tensors[1:], 1):
         reads.tree = Expr("add", (reads.tree, Expr.leaf(i, t.dtype).cast(total)), total)
-    keeps = alive(lo, node, 3)
     reads, tensors = walkable(lo, reads, (len(shape) - 1,), tensors)
     kept = lo.new(shape, dtype, lying(reads.tensors[0])) if keeps else None
     kernel = Norm("layer" if centred else "rms", attrs["epsilon"], keeps)

@@ -107,9 +107,9 @@ def GroupQueryAttention(query, key=None, value=None, past_key=None, past_value=N
     caches = grown if not sliding_window_cache else [
         _slid(c, kept, length, [_window_rows(n, capacity, local_window_size) for n in lengths.tolist()],
               capacity) for c in grown]
-    here = [up_to(c[:, :, :total], np.array(kept, np.int64) + length) for c in grown]
+    rows_of = [up_to(c[:, :, :total], np.array(kept, np.int64) + length) for c in grown]
     keys, values = (c if code is None else code.numbers(c).astype(wide)
-                    for c, code in zip(here, codes, strict=True))
+                    for c, code in zip(rows_of, codes, strict=True))
     at = before[:, None, None, None] + np.arange(length)[:, None]
     rows = (before - kept)[:, None, None, None] + np.arange(total)
     seen = rows <= at if causal else rows < lengths[:, None, None, None]

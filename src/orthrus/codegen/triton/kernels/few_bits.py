@@ -99,31 +99,39 @@ def _by_block(numbers: np.ndarray, blocks: int) -> np.ndarray:
 @dataclass(frozen=True)
 class Left:
     """How A is read: its type, a `walk` of its rows, its stride along k, 1 or s; `ordered`: its elements are
-    put into the weights' order by a table; `precision`: as of `products.Factors`."""
+    put into the weights' order by a table; `precision`: as of `products.Factors`; `gain`: the type of what
+    each element is multiplied by, where rows are divided by their root mean square too."""
 
     dtype: str
     walk: Walk
     depth: str
     ordered: bool = False
     precision: str = "ieee"
+    gain: str = ""
 
 
 class _Kernel:
-    """What both kernels have: arguments, and a block's codes and scales."""
+    """What both kernels have: arguments, and a block's codes and scales, those of matrix `which`."""
 
     def __init__(self, k: Writer, left: Left, codes: Codes, closing: Closing, cut: bool) -> None:
         self.k, self.left, self.codes = k, left, codes
-        self.a, self.b = k.pointer("a", left.dtype), k.pointer("b", "uint8")
-        self.scales = k.pointer("scales", codes.scale)
+        self.a, self.b = k.pointer("a", left.dtype), list[str]()
+        self.scales, self.zeros = list[str](), list[str]()
         own = {"codes": "uint8", "floats": codes.scale}
-        self.zeros = k.pointer("zeros", own[codes.zeros]) if isinstance(codes.zeros, str) else None
+        for which in ("", "1")[:closing.values]:
+            self.b.append(k.pointer(f"b{which}", "uint8"))
+            self.scales.append(k.pointer(f"scales{which}", codes.scale))
+            if isinstance(codes.zeros, str):
+                self.zeros.append(k.pointer(f"zeros{which}", own[codes.zeros]))
         self.table = k.pointer("table", "float32") if codes.named else None
         self.order = k.pointer("order", "int32") if left.ordered else None
+        self.gain = k.pointer("gain", left.gain) if left.gain else None
         self.parts = Parts(k, "float32", cut)
         self.close = closing.declare(k)
         self.n, self.depth, self.chunks, self.part = (
             k.size(name) for name in ("n", "depth", "chunks", "part"))
         self.along = "1" if left.depth == "1" else k.size("along")
+        self.epsilon = k.number("epsilon") if left.gain else None
         self.walking = left.walk.declare(k, "in")
 
     def begin(self) -> None:
@@ -136,8 +144,8 @@ class _Kernel:
     def bytes(self, columns: str, at: str) -> str:
         """A tile of bytes: `columns` of n, `at` places within blocks."""
         block = self.codes.block
-        return self.k.let(f"tl.load({self.b} + chunk.to(tl.int64) * {self.n} * {block} + {columns} * {block}"
-                          f" + {at}, mask={columns} < {self.n}, other=0)", "bytes")
+        return self.k.let(f"tl.load({self.b[0]} + chunk.to(tl.int64) * {self.n} * {block} + "
+                          f"{columns} * {block} + {at}, mask={columns} < {self.n}, other=0)", "bytes")
 
     def numbers(self, packed: str, plane: int) -> str:
         """What the codes of one block stand for, less nothing, float32."""
@@ -147,18 +155,18 @@ class _Kernel:
             return k.let(f"tl.load({self.table} + {code}.to(tl.int32))", "code")
         return k.let(f"{code}.to(tl.float32)", "code")
 
-    def words(self, columns: str, at: str) -> str:
+    def words(self, columns: str, at: str, which: int) -> str:
         """A tile of four bytes each: `columns` of n, `at` places of words within blocks."""
         block = self.codes.block // 4
-        return self.k.let(f"tl.load(words + (chunk.to(tl.int64) * {self.n} + {columns}) * {block} + {at}, "
-                          f"mask={columns} < {self.n}, other=0)", "words")
+        return self.k.let(f"tl.load(words{which} + (chunk.to(tl.int64) * {self.n} + {columns}) * {block} + "
+                          f"{at}, mask={columns} < {self.n}, other=0)", "words")
 
-    def apart(self, words: str, plane: int) -> tuple[list[str], list[int]]:
+    def apart(self, words: str, plane: int, which: int) -> tuple[list[str], list[int]]:
         """What the codes of one block stand for, less their zero points, float32: of each of the four bytes a
         tile, times a power of two, and the power's exponent. A code that lies in the lowest bits of a number
         from 2**23 on is that number less 2**23, wherever it lies there."""
         k, codes, made, powers = self.k, self.codes, list[str](), list[int]()
-        bits, zero = codes.bits, self.zero(plane)
+        bits, zero = codes.bits, self.zero(plane, which)
         for byte in range(4):
             place = 8 * byte + bits * plane
             if self.table is not None:
@@ -188,39 +196,42 @@ class _Kernel:
         (a, c), (b, d) = parts
         return [a, b, c, d]
 
-    def scale(self, plane: int) -> str:
+    def scale(self, plane: int, which: int = 0) -> str:
         """A block's scales."""
-        return self._by_block(self.scales, plane)
+        return self._by_block(self.scales[which], plane)
 
-    def zero(self, plane: int) -> str | None:
+    def zero(self, plane: int, which: int = 0) -> str | None:
         """A block's zero points, float32; None where they are 0."""
         codes, k = self.codes, self.k
-        if self.zeros is None:
+        if not self.zeros:
             return f"{float(codes.zeros)}" if codes.zeros else None
         if codes.zeros == "floats":
-            return self._by_block(self.zeros, plane)
-        packed = f"tl.load({self.zeros} + chunk * {self.n} + rn, mask=rn < {self.n}, other=0)"
+            return self._by_block(self.zeros[which], plane)
+        packed = f"tl.load({self.zeros[which]} + chunk * {self.n} + rn, mask=rn < {self.n}, other=0)"
         return k.let(f"({packed} >> {plane * codes.bits} & {(1 << codes.bits) - 1}).to(tl.float32)", "zero")
 
     def _by_block(self, pointer: str, plane: int) -> str:
         at = f"(chunk * {self.codes.blocks} + {plane}) * {self.n} + rn"
         return self.k.let(f"tl.load({pointer} + {at}, mask=rn < {self.n}, other=0).to(tl.float32)", "scale")
 
-    def columns(self, plane: int, at: str) -> tuple[str, str]:
-        """Offsets of A's elements that a block's codes are multiplied by, and which there are."""
+    def columns(self, plane: int, at: str) -> tuple[str, str, str]:
+        """Offsets of A's elements that a block's codes are multiplied by, which there are, and their
+        places."""
         k, codes = self.k, self.codes
         place = k.let(f"chunk * {codes.chunk} + {plane * codes.block} + {at}", "at")
         inside = k.let(f"{place} < {self.depth}", "inside")
         if self.order is not None:
             place = k.let(f"tl.load({self.order} + {place}, mask={inside}, other=0)", "at")
         wide = ".to(tl.int64)" if self.left.walk.wide else ""
-        return f"({place}){wide} * {self.along}", inside
+        return f"({place}){wide} * {self.along}", inside, place
 
 
 @kernel
 def few_bits_rows(k: Writer, *, left: Left, codes: Codes, closing: Closing, rows: int, columns: int,
                   cut: bool) -> None:
-    """A·B of `rows` rows. Programs count parts of k, if it is `cut`, and strips of `columns`."""
+    """A·B of `rows` rows, by each B of as many as the closing has values. Programs count parts of k, if it is
+    `cut`, and strips of `columns`. Squares of rows that are normalized are summed beside their products,
+    which are divided in the end."""
     it = _Kernel(k, left, codes, closing, cut)
     wide = min(codes.block, _UNROLLED)
     k.text(f"""
@@ -229,40 +240,58 @@ def few_bits_rows(k: Writer, *, left: Left, codes: Codes, closing: Closing, rows
         piece = program // strips
         rn = program % strips * {columns} + tl.arange(0, {columns})
         rw = tl.arange(0, {wide})
-        words = {it.b}.to(tl.pointer_type(tl.uint32))
         word = tl.arange(0, {wide // 4})
     """)
+    several = range(closing.values)
+    for which in several:
+        k.text(f"words{which} = {it.b[which]}.to(tl.pointer_type(tl.uint32))")
     it.begin()
     row_at = []
     for r in range(rows):
-        k.text(f"""
-            row{r} = tl.full((), {r}, tl.int32)
-            acc{r} = tl.zeros(({columns}, {wide // 4}), tl.float32)
-        """)
+        k.text(f"row{r} = tl.full((), {r}, tl.int32)")
+        for which in several:
+            k.text(f"acc{which}_{r} = tl.zeros(({columns}, {wide // 4}), tl.float32)")
+        if it.gain is not None:
+            k.text(f"squares{r} = tl.zeros(({wide},), tl.float32)")
         row_at += [it.walking.offsets([0], [(f"row{r}", None), ("0", None)])[0][0]]
     with k.block("for chunk in range(first, last):"):
         for begin in range(0, codes.block, wide):
-            packed = it.words("rn[:, None]", f"(word + {begin // 4})[None, :]")
+            packed = [it.words("rn[:, None]", f"(word + {begin // 4})[None, :]", which) for which in several]
             at = f"(rw + {begin})" if begin else "rw"
             for plane in range(codes.blocks):
-                values, scale = it.apart(packed, plane), it.scale(plane)
-                offset, inside = it.columns(plane, at)
+                parts = [(it.apart(words, plane, which), it.scale(plane, which))
+                         for which, words in enumerate(packed)]
+                offset, inside, spot = it.columns(plane, at)
+                gain = None if it.gain is None else k.load(it.gain, spot, inside)
                 for r in range(rows):
                     x = k.let(f"tl.load({it.a} + {row_at[r]} + {offset}, mask={inside}, other=0)", "x")
-                    total = None
-                    for value, power, each in zip(*values, it.quarters(x, wide), strict=True):
-                        each = k.let(f"{each} * {2.0 ** -power!r}") if power else each
-                        by = f"{value}, {each}[None, :]"
-                        total = k.let(f"{value} * {each}[None, :]" if total is None else
-                                      f"tl.fma({by}, {total})", "total")
-                    k.text(f"acc{r} = tl.fma({total}, {scale}[:, None], acc{r})")
+                    if gain is not None:
+                        x = k.let(f"{x}.to(tl.float32)", "x")
+                        k.text(f"squares{r} = tl.fma({x}, {x}, squares{r})")
+                        x = k.let(f"{x} * {gain}.to(tl.float32)", "x")
+                    quarters = it.quarters(x, wide)
+                    for which, (values, scale) in enumerate(parts):
+                        total = None
+                        for value, power, each in zip(*values, quarters, strict=True):
+                            each = k.let(f"{each} * {2.0 ** -power!r}") if power else each
+                            by = f"{value}, {each}[None, :]"
+                            total = k.let(f"{value} * {each}[None, :]" if total is None else
+                                          f"tl.fma({by}, {total})", "total")
+                        acc = f"acc{which}_{r}"
+                        k.text(f"{acc} = tl.fma({total}, {scale}[:, None], {acc})")
     k.warps = max(1, min(4, columns * wide // (16 * k.target.warp)))
-    for r in range(rows):
-        k.text(f"sum{r} = tl.sum(acc{r}, 1)")
-    with it.parts.last("program", "strips", [f"sum{r}" for r in range(rows)], f"tl.arange(0, {columns})",
-                       columns) as sums:
-        for r, value in enumerate(sums):
-            it.close.store(value, [(f"row{r}", None), ("rn", f"rn < {it.n}")])
+    sums = [f"tl.sum(acc{which}_{r}, 1)" for r in range(rows) for which in several]
+    if it.gain is not None:
+        sums += [f"tl.zeros(({columns},), tl.float32) + tl.sum(squares{r})" for r in range(rows)]
+    with it.parts.last("program", "strips", [k.let(value, "sum") for value in sums],
+                       f"tl.arange(0, {columns})", columns) as whole:
+        for r in range(rows):
+            mine = list(whole[r * closing.values:(r + 1) * closing.values])
+            if it.gain is not None:
+                mean = f"{whole[rows * closing.values + r]} / {it.depth}"
+                factor = k.let(f"1 / tl.sqrt_rn({mean} + {it.epsilon})", "factor")
+                mine = [k.let(f"{value} * {factor}") for value in mine]
+            it.close.store(mine[0], [(f"row{r}", None), ("rn", f"rn < {it.n}")], *mine[1:])
 
 
 @kernel
@@ -291,8 +320,8 @@ def few_bits_tiles(k: Writer, *, left: Left, codes: Codes, closing: Closing, til
         for plane in range(codes.blocks):
             value, zero, scale = it.numbers(packed, plane), it.zero(plane), it.scale(plane)
             if zero is not None and codes.zeros != "floats":
-                value = k.let(f"{value} - {zero}{'' if it.zeros is None else '[None, :]'}", "code")
-            offset, inside = it.columns(plane, "at[None, :]")
+                value = k.let(f"{value} - {zero}{'[None, :]' if it.zeros else ''}", "code")
+            offset, inside, _ = it.columns(plane, "at[None, :]")
             x = k.let(f"tl.load({it.a} + {row_at} + {offset}, mask={mask} & {inside}, other=0)", "x")
             k.text(f"sums = tl.dot({x}, {value}.to({k.typed(left.dtype)}){how}, out_dtype=tl.float32)")
             if codes.zeros == "floats":

@@ -25,8 +25,11 @@ _ELEMENTS, _COLUMNS = 1024, 512
 """Elements and columns of a tile of gathered rows, at most."""
 
 
-def multiplied(lo: GpuLowering, a: Tensor, weights: Weights, level: int, order: np.ndarray | None, key: Any
-               ) -> Pending:
+writes(shared.factor)(few_bits.factor)
+
+
+def multiplied(lo: GpuLowering, a: Tensor | few_bits.Normed, weights: Weights, level: int,
+               order: np.ndarray | None, key: Any) -> Pending:
     """A times the transpose of the weights; A is never rounded to bytes, whatever `level` allows."""
     places = None if order is None else lo.constant(("order", key), lambda: order.astype(np.int32))
     return few_bits.product(a, weights, places)

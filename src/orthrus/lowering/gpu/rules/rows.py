@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -9,13 +10,15 @@ from ....codegen.triton.kernels.rows import Tile
 from ....codegen.triton.kernels.scans import running_rows
 from ....codegen.triton.kernels.selection import best_pieces, best_rows, ranked_rows
 from ....codegen.write.expr import BYTES, Expr
-from ....ir import No, Node
+from ....ir import No, Node, Value
 from ....ops.define import normalized_axis
+from ...rules import rows as shared
 from ...rules.reduce import TYPES, Folded
 from ...rules.rows import FLOATS, lying
 from ...tensor import Tensor, c_strides
 from ..elements import power
-from ..lower import GpuLowering, Lazy, Out, Pending, lowers
+from ..lower import GpuLowering, Lazy, Out, Pending, lowers, writes
+from ..products import FEW
 from ..rows import fold, groups, tile
 from ..walks import closed, read
 
@@ -52,6 +55,34 @@ def running(lo: GpuLowering, node: Node) -> Pending | No:
                             exclusive=bool(attrs.get("exclusive")), reverse=bool(attrs.get("reverse")))
         lo.step(spec, [*cells, *more, count, length], -(-count // form.rows))
     return Pending(t.shape, t.dtype, emit, lying(t))
+
+
+@writes(shared.summed_first)
+def summed_first(lo: GpuLowering, node: Node, values: Sequence[Value | None]) -> Tensor | None:
+    """Of a few rows one of which a kernel still makes, which adds the others: products of what is normalized
+    then divide their sums."""
+    given = [v for v in values if v is not None]
+    shape, dtype = lo.shape(given[0]), lo.dtype(given[0])
+    waits = [v for v in given if lo.left[v] <= 1 and isinstance(found := lo.env.get(v), Lazy) and (
+        found.source is not None and found.source.tensor is None)]
+    if not waits or math.prod(shape[:-1]) > FEW or any(lo.shape(v) != shape for v in waits):
+        return None
+
+    def total(dtypes: Sequence[str]) -> Expr:
+        first, *rest = (Expr.leaf(i, t).cast("float32") for i, t in enumerate(dtypes))
+        return functools.reduce(lambda a, b: Expr("add", (a, b), "float32"), rest, first).cast(dtype)
+    made = lo.elementwise(given, total)
+    if isinstance(made, No) or made.shape != shape:
+        return None
+    value = node.outputs[3]
+    assert value is not None
+    lo.bind(value, made)
+    for v in waits:
+        lo.left[v] -= 1
+    whole = lo.tensor(value)
+    for v in waits:
+        lo.left[v] += 1
+    return whole
 
 
 @lowers("Hardmax", types=FLOATS)
