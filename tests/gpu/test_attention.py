@@ -13,7 +13,7 @@ from attention_parts import attention
 from emulated_gpu import compare, driver, on_gpu
 from gpu_kernels import ptx
 from gpu_lowered import lowered
-from gpu_models import model, node, numpy_type, of_arrays
+from gpu_models import by_turns, model, node, numpy_type, of_arrays
 
 from orthrus.codegen.triton import compile as compiling
 from orthrus.codegen.triton.kernels.attention import AttentionForm, numbers, parts, plan
@@ -153,6 +153,16 @@ def test_heads_are_divided_into_powers_of_two(size: int) -> None:
         assert first == at and width >= 16 and width & (width - 1) == 0
         at += width
     assert len(made) <= 2 and size <= at <= 2 * max(size, 8)
+
+
+@pytest.mark.parametrize("size", [40, pytest.param(80, marks=pytest.mark.slow), 96, pytest.param(
+    112, marks=pytest.mark.slow)])
+def test_one_query_of_features_that_are_no_power_of_two(size: int) -> None:
+    """It meets as many keys at once as such heads leave room for, a power of two."""
+    draw = Draw("float32")
+    made, feeds = of_arrays("Attention", {"q": draw(1, 2, 1, size), "k": draw(1, 2, 70, size),
+                                          "v": draw(1, 2, 70, size)})
+    compare(made, feeds, by_turns(size), TYPES["float32"], TYPES["float32"])
 
 
 @pytest.mark.slow

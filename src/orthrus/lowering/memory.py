@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from ..memory import LINE
 from ..records import dataclass
@@ -98,8 +99,7 @@ def plan(steps: Sequence[KernelStep], always: Sequence[Buffer], loops: Sequence[
 def appends(steps: Sequence[KernelStep]) -> frozenset[tuple[int, int]]:
     """An input and an output each that may be the same memory: a cache that rows are appended to, and that
     nothing else reads."""
-    pairs = [(step.args[0], step.args[2]) for step in steps
-             if step.spec is not None and step.spec.template == "append_rows"]
+    pairs = [pair for step in steps for pair in _grown(step)]
     if not pairs:
         return frozenset()
     readers = Counter(index for step in steps for index in {
@@ -107,6 +107,15 @@ def appends(steps: Sequence[KernelStep]) -> frozenset[tuple[int, int]]:
     return frozenset((old.buffer.index, out.buffer.index) for old, out in pairs
                      if (old.buffer.kind, out.buffer.kind) == ("input", "output")
                      and readers[old.buffer.index] == 1 and old.byte_offset == out.byte_offset == 0)
+
+
+def _grown(step: KernelStep) -> list[tuple[Any, Any]]:
+    """Caches that a step reads, and what they become."""
+    kernel, args = "" if step.spec is None else step.spec.template, step.args
+    if kernel == "append_rows":
+        return [(args[0], args[2])]
+    form = dict(step.spec.params).get("form") if kernel == "attend" else None
+    return [(args[3], args[1]), (args[4], args[2])] if getattr(form, "grown", None) is not None else []
 
 
 def _room(place: tuple[int, int]) -> int:

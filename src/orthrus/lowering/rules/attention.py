@@ -151,6 +151,16 @@ def attended(lo: Lowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor]
 
 
 @varied
+def grown(lo: Lowering, a: Heads, old: Sequence[Tensor], made: Sequence[Tensor], total: int,
+          before: tuple[Tensor | None, int], zeroed: bool, angles: tuple[Tensor, Tensor] | None,
+          interleaved: bool, out: Tensor) -> bool:
+    """Append the step that writes `out` and `made`, the cache that `old` becomes with the new rows `a.k` and
+    `a.v` from row `before` on, which is for each batch entry and for all. `total`: rows of it that are looked
+    at; `angles`: by which queries and new keys are turned. False where no kernel does it all."""
+    return False
+
+
+@varied
 def appended(lo: Lowering, old: Tensor, new: Tensor, out: Tensor, first: int, ends: Tensor | None = None,
              zeroed: bool = False) -> None:
     """Append the step that writes a cache: `old`, zeros behind it where `zeroed`, and `new` from row `first`

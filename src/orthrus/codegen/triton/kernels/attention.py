@@ -19,6 +19,7 @@ from ...kernels.attention.parts import Empty
 from ..parts import last_of
 from ..targets import HIP, Target
 from ..write import Spec, Writer, kernel
+from .entering import GROWN, Entering, Grown, View
 
 MOST = 512
 """Features that a head may have."""
@@ -44,7 +45,7 @@ class AttentionForm:
     queries are the last of them; `sink`: the type of the score, per head, of a further key without value;
     `precision`: how Triton multiplies float32; `exact`: weights of halves meet their values in float32;
     `kept`: of scores that a tensor of bool does not keep, 0 is left, or -inf without a mask; `empty`: what a
-    row becomes that sees no key; `rounded`: masked scores are of type `dtype`."""
+    row becomes that sees no key; `rounded`: masked scores are of type `dtype`; `grown`: see there."""
 
     dtype: str
     size: int
@@ -63,6 +64,7 @@ class AttentionForm:
     kept: bool = False
     empty: Empty = "zero"
     rounded: bool = False
+    grown: Grown | None = None
 
     def share(self) -> str:
         """One over a row's sum of weights."""
@@ -86,27 +88,6 @@ def parts(size: int) -> list[tuple[int, int]]:
     return [(0, whole), (whole, rest)] if rest < whole else [(0, 2 * whole)]
 
 
-@dataclass(frozen=True)
-class View:
-    """A tensor (batch, head, position, feature) of a kernel: names of its address and strides."""
-
-    name: str
-    batch: str
-    head: str
-    step: str
-    feature: str
-
-    @staticmethod
-    def declare(k: Writer, name: str, near: bool) -> View:
-        batch, head, step = k.sizes(f"{name}_s", 3)
-        return View(name, batch, head, step, "1" if near else k.size(f"{name}_s3"))
-
-    def at(self, position: str, feature: str) -> str:
-        """The offset of features of positions, of `batch` and `head`, which are 64 bits wide."""
-        return (f"batch * {self.batch} + head * {self.head} + {position}.to(tl.int64) * {self.step} + "
-                f"({feature}) * {self.feature}")
-
-
 class _Attending:
     """One kernel while it is written: what its parts need to know of each other."""
 
@@ -118,9 +99,13 @@ class _Attending:
 
     def declare(self) -> None:
         k, form = self.k, self.form
-        given = dict(zip("qkv", (form.dtype,) * 3, strict=True))
+        grown = form.grown
+        given = dict.fromkeys((*"qkv", *(GROWN if grown else ())), form.dtype)
         given |= {"mask": form.mask, "ends": form.ends, "sink": form.sink}
         given |= {"keep": "bool"} if form.kept else {}
+        if grown:
+            given |= {"begins": grown.begins, "status": "int64"}
+            given |= dict.fromkeys(("cos", "sin") if grown.half else (), form.dtype)
         for name, dtype in given.items():
             if dtype:
                 k.pointer(name, dtype)
@@ -134,9 +119,15 @@ class _Attending:
             k.count(name)
         k.number("scale")
         k.number("cap")
+        if grown:
+            for name in ("rows_held", "capacity", "fresh_add", *(("places", "c_s") if grown.half else ())):
+                k.count(name)
         self.q, self.keys_at, self.values_at = (
             View.declare(k, n, near) for n, near in zip("qkv", form.near[:3], strict=True))
         self.out = View.declare(k, "out", form.near[3])
+        if grown:
+            self.entering = Entering(k, grown, form.dtype, [
+                View.declare(k, n, near) for n, near in zip(GROWN, grown.near, strict=True)])
         if form.mask:
             self.bias = [k.count(f"mask_s{i}") for i in range(4)]
         if form.kept:
@@ -190,6 +181,9 @@ class _Attending:
         free = "end"
         if form.left or form.right:
             free = "begin" if form.left else "tl.minimum(end, first + offset + right + 1)"
+        if form.grown:
+            self.entering.place()
+            free = f"tl.minimum({free}, solid)"
         k.text(f"middle = begin + tl.maximum({free} - begin, 0) // {self.keys} * {self.keys}")
 
     def _features(self, first: int, width: int, size: int) -> tuple[str, str | None]:
@@ -205,7 +199,12 @@ class _Attending:
             self.feature.append((d, whole))
             at = q.at("position[:, None]", f"{d}[None, :]")
             mask = "inside[:, None]" + (f" & ({whole})[None, :]" if whole else "")
-            self.queries.append(k.load("q", at, mask))
+            value = k.load("q", at, mask)
+            if self.form.grown:
+                value = self.entering.turned(
+                    value, "q", lambda feature: q.at("position[:, None]", f"{feature}[None, :]"), d,
+                    "(fresh + position)[:, None]", "[None, :]", mask)
+            self.queries.append(value)
         self.value_feature = [self._features(first, width, self.form.value_size)
                               for first, width in self.value_sizes]
 
@@ -229,16 +228,20 @@ class _Attending:
 
     def over(self, begin: str, end: str, bounded: bool) -> None:
         """The loop over the tiles of keys from `begin` to `end`; `bounded`: not every row sees all of
-        them."""
-        with self.k.block(f"for start in range({begin}, {end}, {self.keys}):"):
+        them. Where old and new rows meet, none are read ahead: both would take room."""
+        once = ", num_stages=1" if bounded and self.form.grown else ""
+        with self.k.block(f"for start in tl.range({begin}, {end}, {self.keys}{once}):"):
             self._tile(bounded)
 
     def _tile(self, bounded: bool) -> None:
         k, form = self.k, self.form
         k.text("column = start + key")
+        if form.grown and bounded:
+            k.text("mine = (column >= fresh) & (column < tl.minimum(fresh + length, limit)) & fits")
         for it in (self.keys_at, self.values_at):
-            k.text(f"{it.name}_tile = {it.name} + batch * {it.batch} + shared * {it.head} + "
-                   f"start.to(tl.int64) * {it.step}")
+            old = self.entering.old(it) if form.grown else it
+            k.text(f"{it.name}_tile = {old.name} + batch * {old.batch} + shared * {old.head} + "
+                   f"start.to(tl.int64) * {old.step}")
         score = self._scores(bounded)
         score = self._weighed(score, bounded)
         k.text(f"""
@@ -263,11 +266,17 @@ class _Attending:
     def _rows_of(self, view: View, d: str, whole: str | None, bounded: bool, turned: bool) -> str:
         """A tile of keys or values: (key, feature), or (feature, key) where `turned`."""
         of_key, of_feature = ("[None, :]", "[:, None]") if turned else ("[:, None]", "[None, :]")
-        masks = [f"(column < limit){of_key}"] if bounded else []
+        grown = self.form.grown is not None
+        old = self.entering.old(view) if grown else view
+        masks = [f"(column < {'tl.minimum(solid, limit)' if grown else 'limit'}){of_key}"] if bounded else []
         masks += [f"({whole}){of_feature}"] if whole else []
         mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
-        return self.k.let(f"tl.load({view.name}_tile + key{of_key} * {view.step} + {d}{of_feature} * "
-                          f"{view.feature}{mask})")
+        rows = self.k.let(f"tl.load({view.name}_tile + key{of_key} * {old.step} + {d}{of_feature} * "
+                          f"{old.feature}{mask})")
+        if not grown or not bounded:
+            return rows
+        new = self.entering.new(view, "column - fresh", d, whole, of_key, of_feature)
+        return self.k.let(f"tl.where(mine{of_key}, {new}, {rows})")
 
     def _dot(self, a: str, b: str, acc: str | None, precision: str = "") -> str:
         how = precision or (self.form.precision if self.form.dtype == "float32" else "")
@@ -416,6 +425,9 @@ def attend(k: Writer, *, form: AttentionForm, rows: int, keys: int, folded: bool
     it.declare()
     it.place()
     it.load_queries()
+    if form.grown:
+        it.entering.write(keys, "" if folded else " & (head % group == 0)", [
+            (it.keys_at, it.feature), (it.values_at, it.value_feature)])
     it.start()
     it.over("begin", "middle", False)
     it.over("middle", "end", True)
@@ -476,7 +488,7 @@ def plan(target: Target, form: AttentionForm, batch: int, heads: int, kv_heads: 
 def _tile(target: Target, form: AttentionForm, count: int, width: int) -> tuple[int, int, int, int]:
     """Query rows and keys of a tile, warps of a block and stages of its loads, for `count` rows in all."""
     if count == 1:
-        return 1, max(16, min(128, 4096 // width)), 4, 2
+        return 1, max(16, min(128, 1 << (4096 // width).bit_length() - 1)), 4, 2
     wide = 1 << (count - 1).bit_length()
     single = form.dtype == "float32" or form.exact
     if single and target.api != HIP and form.precision == "ieee" and width > 64:

@@ -6,7 +6,7 @@ and reads and writes nothing. """
 from __future__ import annotations
 
 from ..write import Writer, kernel
-from .attention import View
+from .entering import View
 
 
 @kernel

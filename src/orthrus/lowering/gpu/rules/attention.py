@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from ....codegen.triton.kernels import attention as kernels
 from ....codegen.triton.kernels import attention_cache
+from ....codegen.triton.kernels.entering import Grown
 from ....codegen.write.expr import Expr
 from ....ir import No, Value
 from ...rules import attention as shared
@@ -43,44 +47,85 @@ def _near(*tensors: Tensor) -> tuple[bool, ...]:
     return tuple(t.strides[3] == 1 or t.shape[3] == 1 for t in tensors)
 
 
-def _lying(tensors: tuple[Tensor, ...], near: tuple[bool, ...]) -> list[int]:
+def _lying(tensors: Sequence[Tensor], near: Sequence[bool]) -> list[int]:
     return [s for t, side in zip(tensors, near, strict=True) for s in t.strides[:3 if side else 4]]
 
 
 @writes(shared.attended)
 def attended(lo: GpuLowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor] | None) -> None:
     """Append the steps that write `out` (B, H, S, V), and `present` if there is a past."""
-    (batch, heads, length, size), k, v = a.q.shape, a.k, a.v
+    k, v = a.k, a.v
     if a.past is not None:
         assert present is not None
         held = a.past[0].shape[2]
+        if grown(lo, a, a.past, present, held + k.shape[2], (None, held), False, None, False, out):
+            return
         for old, new, t in zip(a.past, (k, v), present, strict=True):
             appended(lo, old, new, t, held)
         k, v = present
-    kv_heads, total, mask = k.shape[1], k.shape[2], a.mask
+    made, near, mask, keep = _planned(lo, a, k, v, out, k.shape[2], None)
+    _attend(lo, a, made, (a.q, k, v), [], out, k.shape[2], (mask, keep), [], _lying((a.q, k, v, out), near))
+
+
+def _planned(lo: GpuLowering, a: Heads, k: Tensor, v: Tensor, out: Tensor, total: int, entering: Grown | None
+             ) -> tuple[kernels.AttentionPlan, tuple[bool, ...], Tensor | None, Tensor | None]:
+    """How it is divided, of which tensors features lie side by side, and what is added to scores, or keeps
+    them."""
+    (batch, heads, length, size), mask, kept = a.q.shape, a.mask, a.keep
     if mask is not None:
         total = min(total, mask.shape[3])
         mask = mask.expand((batch, heads, length, total))
-    keep = None if a.keep is None else a.keep.expand((batch, heads, length, total))
-    window = a.window
-    first, left, right = window if window is not None else (0, shared.UNLIMITED, shared.UNLIMITED)
+    keep = None if kept is None else kept.expand((batch, heads, length, total))
+    _, left, right = a.window if a.window is not None else (0, shared.UNLIMITED, shared.UNLIMITED)
     near = _near(a.q, k, v, out)
     form = kernels.AttentionForm(
         a.q.dtype, size, v.shape[3], near, "" if mask is None else mask.dtype,  # type: ignore[arg-type]
         None if mask is None or mask.strides[3] not in (0, 1) else mask.strides[3],
         left < shared.UNLIMITED, right < shared.UNLIMITED, "" if a.ends is None else a.ends.dtype, a.trailing,
         bool(a.cap), "" if a.sink is None else a.sink.dtype, products.precision(lo, shared.F),
-        kept=keep is not None, empty=a.empty, rounded=a.rounded)
-    made = kernels.plan(lo.target, form, batch, heads, kv_heads, length, total)
-    given = [a.q, k, v, *(t for t in (mask, a.ends, a.sink, keep) if t is not None)]
-    numbers = kernels.numbers(made, heads, kv_heads, length, total,
-                              (first, min(left, total), min(right, total)), a.ends_add, a.scale, a.cap)
-    strides = _lying((a.q, k, v, out), near)
-    of_mask = [s for t in (mask, keep) if t is not None for s in t.strides]
+        kept=keep is not None, empty=a.empty, rounded=a.rounded, grown=entering)
+    return kernels.plan(lo.target, form, batch, heads, k.shape[1], length, total), near, mask, keep
+
+
+def _attend(lo: GpuLowering, a: Heads, made: kernels.AttentionPlan, given: Sequence[Any],
+            more: Sequence[Any], out: Tensor, total: int, masks: Sequence[Tensor | None],
+            numbers: Sequence[Any], strides: Sequence[int]) -> None:
+    """Append the step. `given`: what comes first, `more`: what comes behind the masks; `numbers`: behind
+    those of every attention."""
+    mask, keep = masks
+    if mask is not None:
+        total = min(total, mask.shape[3])
+    first, left, right = a.window if a.window is not None else (0, shared.UNLIMITED, shared.UNLIMITED)
+    others = [t for t in (mask, a.ends, a.sink, keep) if t is not None]
+    plain = kernels.numbers(made, a.q.shape[1], a.k.shape[1], a.q.shape[2], total,
+                            (first, min(left, total), min(right, total)), a.ends_add, a.scale, a.cap)
+    of_mask = [s for t in masks if t is not None for s in t.strides]
     shares = [] if made.splits == 1 else [
-        Out(lo.new((made.slots, v.shape[3]), shared.F)), Out(lo.new((made.slots, 2), shared.F)),
+        Out(lo.new((made.slots, a.v.shape[3]), shared.F)), Out(lo.new((made.slots, 2), shared.F)),
         Out(products.counted(lo, made.items // made.splits))]
-    lo.step(made.spec, [*given, *shares, Out(out), *numbers, *strides, *of_mask], made.items)
+    lo.step(made.spec, [*given, *others, *more, *shares, Out(out), *plain, *numbers, *strides, *of_mask],
+            made.items)
+
+
+@writes(shared.grown)
+def grown(lo: GpuLowering, a: Heads, old: Sequence[Tensor], made: Sequence[Tensor], total: int,
+          before: tuple[Tensor | None, int], zeroed: bool, angles: tuple[Tensor, Tensor] | None,
+          interleaved: bool, out: Tensor) -> bool:
+    """Of so few queries that all of a head are one tile: what attends writes the cache."""
+    begins, first = before
+    cos = None if angles is None else angles[0]
+    rows = (*old, a.k, a.v)
+    entering = Grown(_near(*rows), "" if begins is None else begins.dtype,  # type: ignore[arg-type]
+                     zeroed, 0 if cos is None else cos.shape[-1], interleaved)
+    (k, v), length = made, a.q.shape[2]
+    plan, near, mask, keep = _planned(lo, a, k, v, out, total, entering)
+    if plan.tiles != 1 or a.k.shape[2] != length or 0 in old[0].shape:
+        return False
+    more = [*(t for t in (begins,) if t is not None), Out(lo.status), *(angles or ())]
+    numbers = [old[0].shape[2], k.shape[2], first, *([] if cos is None else [cos.shape[-2], cos.strides[0]])]
+    strides = [*_lying((a.q, k, v, out), near), *_lying(rows, entering.near)]
+    _attend(lo, a, plan, [a.q, Out(k), Out(v), *rows], more, out, total, (mask, keep), numbers, strides)
+    return True
 
 
 @writes(shared.appended)

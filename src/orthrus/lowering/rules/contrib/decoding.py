@@ -27,6 +27,7 @@ from ..attention import (
     close,
     computed,
     float_mask,
+    grown,
     inputs_of,
     mixed,
     plain_mask,
@@ -113,24 +114,31 @@ def attend_grouped(lo: Lowering, node: Node) -> Any:
     elif (at.get("smooth_softmax") or 0) > 0:
         a.sink = of_constant(np.zeros(heads, np.float32))
     before = (None, 0) if first else (ends, 1 - length)
+    angles, interleaved = None, bool(at.get("rotary_interleaved"))
     if at.get("do_rotary"):
-        found = _rotated(lo, q, k, v_cos, v_sin, before, bool(at.get("rotary_interleaved")))
+        found = _angles_of(lo, q, v_cos, v_sin)
         if isinstance(found, No):
             return found
-        q, k = found
+        angles = found
     outputs = [*node.outputs, None, None, None]
     capacity = max(total, old[0].shape[2])
     made = [result(lo, value, (batch, shared, capacity, t.shape[3]), o.dtype)
             for value, t, o in zip(outputs[1:3], (k, v), old, strict=True)]
+    y = result(lo, outputs[0], (batch, length, heads * v.shape[3]), q.dtype)
+    view = y.view((batch, heads, length, v.shape[3]), (y.strides[0], v.shape[3], heads * v.shape[3], 1))
+    if not coded and grown(lo, a, old, made, total, before, capacity > old[0].shape[2], angles, interleaved,
+                           view):
+        return (y, *made)
+    if angles is not None:
+        q, k = (turned(lo, close(lo, t), angles, before[0], (1, 0, 1), before[1], interleaved)
+                for t in (q, k))
     for o, t, into, scale in zip(old, (k, v), made, by, strict=True):
         new = t if scale is None else _codes(lo, t, scale)
         appended(lo, close(lo, o), close(lo, new), into, before[1], before[0], capacity > o.shape[2])
     seen = [t.slice(2, 0, total) for t in made]
     a.k, a.v = (t if scale is None else _numbers(lo, t, scale) for t, scale in zip(seen, by, strict=True))
     a.q, a.past = q, None
-    y = result(lo, outputs[0], (batch, length, heads * v.shape[3]), q.dtype)
-    attended(lo, a, y.view((batch, heads, length, v.shape[3]), (y.strides[0], v.shape[3], heads * v.shape[3],
-                                                                1)), None)
+    attended(lo, a, view, None)
     return (y, *made)
 
 
@@ -303,12 +311,20 @@ def attend_blocks(lo: Lowering, node: Node) -> Any:
     return (y, *made)
 
 
+def _angles_of(lo: Lowering, q: Tensor, v_cos: Value | None, v_sin: Value | None
+               ) -> tuple[Tensor, Tensor] | No:
+    """What queries and keys are turned by."""
+    if v_cos is None or v_sin is None or lo.dtype(v_cos) != q.dtype or 2 * lo.shape(v_cos)[1] > q.shape[3]:
+        return No("its rotary caches do not fit")
+    return lo.contiguous(lo.tensor(v_cos)), lo.contiguous(lo.tensor(v_sin))
+
+
 def _rotated(lo: Lowering, q: Tensor, k: Tensor, v_cos: Value | None, v_sin: Value | None,
              before: tuple[Tensor | None, int], interleaved: bool) -> tuple[Tensor, Tensor] | No:
     """Queries and keys turned by their positions, which begin at `before`: per batch entry, and for all."""
-    if v_cos is None or v_sin is None or lo.dtype(v_cos) != q.dtype or 2 * lo.shape(v_cos)[1] > q.shape[3]:
-        return No("its rotary caches do not fit")
-    caches = lo.contiguous(lo.tensor(v_cos)), lo.contiguous(lo.tensor(v_sin))
+    caches = _angles_of(lo, q, v_cos, v_sin)
+    if isinstance(caches, No):
+        return caches
     q, k = (turned(lo, close(lo, t), caches, before[0], (1, 0, 1), before[1], interleaved) for t in (q, k))
     return q, k
 
