@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from ..index import Index
-from ..ir import HALF, ElementType, TensorType, Type, Value
+from ..ir import HALF, ElementType, TensorType, Type, Value, element_of
 from ..limits import HARMLESS, bounded
 from ..records import cached_property
 from ..shapes.axes import normalized as normalized
@@ -457,7 +457,8 @@ def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -
         return rng.integers(0, 2, shape).astype(bool)
     if dtype.kind in "iu":
         return rng.integers(0 if dtype.kind == "u" else -5, 6, shape).astype(dtype)
-    return np.asarray(rng.normal(size=shape).round(1) * 2).astype(dtype)
+    made = np.asarray(rng.normal(size=shape).round(1) * 2)
+    return (made if element_of(dtype).floating else made.astype(np.int64)).astype(dtype)
 
 
 def find(domain: str, name: str, version: int) -> Op | None:

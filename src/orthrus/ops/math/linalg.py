@@ -116,17 +116,18 @@ def Einsum(*inputs, terms, output):
         spelled = ("..." if any("..." in t for t in terms) else "") + "".join(
             sorted(letter for letter in set(every) if every.count(letter) == 1))
     before, dots, after = spelled.partition("...")
-    bounded((*(sizes[k] for k in before), *(ellipsis if dots else ()), *(sizes[k] for k in after)),
-            inputs[0].dtype)
+    kind, sums = inputs[0].dtype, summing_type(inputs[0].dtype)
+    bounded((*(sizes[k] for k in before), *(ellipsis if dots else ()), *(sizes[k] for k in after)), sums)
     arrays, left = [], []
     for i, (x, term) in enumerate(zip(inputs, terms, strict=True)):
         named = {*spelled, *"".join([*terms[:i], *terms[i + 1:]]), "."}
         kept = "".join(k for at, k in enumerate(term) if k in named and (k == "." or k not in term[:at]))
         if kept != term:  # letters that only this term names are summed first
-            x = np.einsum(f"{term}->{kept}", x, dtype=summing_type(x.dtype)).astype(x.dtype, copy=False)
+            x = np.einsum(f"{term}->{kept}", x, dtype=sums).astype(kind, copy=False)
         arrays.append(x)
         left.append(kept)
-    return np.asarray(np.einsum(f"{','.join(left)}->{spelled}", *arrays, optimize=len(inputs) > 1))
+    made = np.einsum(f"{','.join(left)}->{spelled}", *arrays, optimize=len(inputs) > 1, dtype=sums)
+    return np.asarray(made).astype(kind, copy=False)
 
 
 @Einsum.prepare_with
