@@ -457,12 +457,15 @@ def expand_attention(op, q, k, v, m, root):
         return No("the heads are not known")
     scale = root.attribute("scale")
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
-    scores = op.Mul(op.MatMul(q, op.Transpose(k, perm=[0, 1, 3, 2])), float(scale))
+    scores, precise = op.MatMul(q, op.Transpose(k, perm=[0, 1, 3, 2])), root.attribute("softmax_precision")
+    inner = q.elem if precise is None else ElementType(precise)
+    scores = op.Mul(scores if inner == q.elem else op.Cast(scores, to=int(inner)), float(scale))
     if m is not None:
-        m = m if m.elem != ElementType.BOOL else op.Where(
-            m, op.constant(np.zeros((), q.elem.numpy)), op.constant(np.asarray(-np.inf, q.elem.numpy)))
-        scores = op.Add(scores, m)
-    y = op.MatMul(op.Softmax(scores, axis=-1), v)
+        if m.elem == ElementType.BOOL:
+            m = op.Where(m, *(op.constant(np.asarray(low, inner.numpy)) for low in (0, -np.inf)))
+        scores = op.Add(scores, m if m.elem == inner else op.Cast(m, to=int(inner)))
+    weights = op.Softmax(scores, axis=-1)
+    y = op.MatMul(weights if inner == q.elem else op.Cast(weights, to=int(q.elem)), v)
     return op.Reshape(op.Transpose(y, perm=HEADS), op.ints([0, 0, -1])) if flat else y
 
 
