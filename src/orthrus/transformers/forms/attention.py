@@ -21,6 +21,8 @@ log = logging.getLogger("orthrus")
 _LOWEST = float(np.finfo(np.float32).min)
 _EXCLUDES = -1000.0
 HEADS = [0, 2, 1, 3]
+_UNPACKED = frozenset({"mmdit", "sam2"})
+"""Model types whose attentions are MultiHeadAttentions, also where one input is projected to all three."""
 
 
 @rule(lambda op, q, k, v, m=None: op.Attention(q, k, v, m))
@@ -134,7 +136,7 @@ def _attention(op, q, k, v, m, root, past=None, causal=False):
     if isinstance(heads, No):
         return heads
     asked = op.settings
-    if asked.option("use_multi_head_attention"):
+    if asked.option("use_multi_head_attention") or asked.model_type in _UNPACKED:
         return No("MultiHeadAttention is asked for")
     if asked.num_heads and asked.num_heads != heads:
         log.warning("%s has %d heads, not %d as given; it keeps its own", root.label, heads, asked.num_heads)
