@@ -297,8 +297,9 @@ def test_padding_stays_masked_unless_somebody_says_no(model_type: str) -> None:
     options = FusionOptions(model_type)
     options.disable_attention_mask()
     for it, masked in ((made, True), (fused(model, model_type, optimization_options=options), False)):
-        [node] = it.get_nodes_by_op_type("Attention")
-        assert (len(node.input) > 3 and bool(node.input[3])) is masked
+        [node] = it.get_nodes_by_op_type("Attention") + it.get_nodes_by_op_type("MultiHeadAttention")
+        place = 3 if node.op_type == "Attention" else 4
+        assert (len(node.input) > place and bool(node.input[place])) is masked
 
 
 @pytest.mark.parametrize(("heads", "qk", "v"), [(2, 4, 4), (2, 3, 3), (1, 4, 4), (2, 4, 3), (2, 2, 5)])

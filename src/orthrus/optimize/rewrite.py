@@ -53,9 +53,12 @@ class Settings:
     """What those who run passes tell the rules, which find it as `op.settings`. `loose_masks`: whether an
     operator may give 0 in the place of parts that give NaN where a mask excludes every key. `weights_apart`:
     whether float vectors and tables that happen to be equal stay constants of their own, and what adds or
-    multiplies with one that happens to change nothing, as biases before training, stays too."""
+    multiplies with one that happens to change nothing, as biases before training, stays too.
+    `wide_attention`: whether an attention's scores are float32 whatever its type, so that it may stand for
+    parts that cast between its product and its result, and for ones whose keys have to be turned for it."""
 
     loose_masks: ClassVar[bool] = False
+    wide_attention: ClassVar[bool] = False
     weights_apart: ClassVar[bool] = False
 
     def refusal(self, domain: str, name: str, inputs: Sequence[Any]) -> str | None:

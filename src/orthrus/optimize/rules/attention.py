@@ -21,16 +21,18 @@ _EXCLUDING, _ABSORBING = -1e4, -1e30
 """Up to which number a score in its place is one that does not count, and from which on it takes up whatever
 is added to it."""
 _SPLIT = [0, 2, 1, 3]
+_HALVES = (ElementType.FLOAT16, ElementType.BFLOAT16)
 
 
 @dataclass
 class _Scores:
     """softmax's argument, followed up to the product: q k' * scale + the sum of the masks, the last first. A
-    mask is an addend, or a Where that excludes."""
+    mask is an addend, or a Where that excludes. `late`: what was cast before the last of these steps."""
 
     product: Node
     scale: float
     masks: list[Value | Node]
+    late: bool
 
 
 @rule(lambda op, p, v: op.MatMul(p, v))
@@ -41,23 +43,34 @@ def fuse_attention(op, p, v, root):
         return None
     if softmax.version < 13 or softmax.attribute("axis") not in (-1, (rank(softmax.output) or 0) - 1):
         return No("the softmax is not along the last axis")
-    x = softmax.inputs[0]
-    if precision is not None:
-        made = op.maker(x, "Cast")
-        if made is None or made.inputs[0].elem != root.output.elem:
-            return No("the softmax is cast back but not forth")
-        x = made.inputs[0]
-    scores = _scores(op, x)
+    scores = _scores(op, softmax.inputs[0])
     if isinstance(scores, No):
         return scores
+    elem, narrow, late, raised = root.output.elem, None, scores.late, False
+    if scores.product.output.elem != elem:
+        if precision is None or scores.product.output.elem != ElementType.FLOAT or elem not in _HALVES:
+            return No("the softmax is cast back but not forth")
+        whole, late = _before_cast(op, v, ElementType.FLOAT), True
+        raised = whole is None
+        if whole is not None:
+            v, precision, narrow = whole, None, elem
     q, by_q = _unscaled(op, scores.product.inputs[0])
     kt, by_k = _unscaled(op, scores.product.inputs[1])
     scale, n = scores.scale * by_q * by_k, rank(q)
     if n not in (3, 4) or rank(kt) != n or rank(v) != n:
         return No("queries, keys and values are not of rank 3 or 4")
-    k = _transposed(op, kt)
+    below = _before_cast(op, kt, elem) if raised else None
+    k = _transposed(op, kt if below is None else below, elem if raised and below is None else None)
+    if raised:
+        q = _before_cast(op, q, elem)
+        if q is None or (k is not None and k.elem != elem):
+            return No("the softmax is cast back but not forth")
+    elif k is None and _wide(op) and n == 4 and _merges(root):
+        k = op.Transpose(kt, perm=[0, 1, 3, 2])
     if k is None or not 0 < scale < np.inf:
         return No("the keys are not transposed, or the scale is not positive")
+    if late and (reason := _needs_more(op, bool(scores.masks) and narrow is None, q, k, v)) is not None:
+        return No(reason)
     if n == 4:
         k, v = _ungrouped(op, k, v)
     if (reason := _misfit(q, k, v)) is not None:
@@ -68,11 +81,10 @@ def fuse_attention(op, p, v, root):
     heads = 1 if n == 3 else None
     same = {"scale": float(scale), "softmax_precision": precision, "q_num_heads": heads,
             "kv_num_heads": heads}
-    if masks == (None, None) and not guarded:
-        return op.Attention(q, k, v, **same)
     bias, keep = masks
-    if _loose(op):
-        return op.Attention(q, k, v, keep if bias is None else bias, **same)
+    if _loose(op) or (masks == (None, None) and not guarded):
+        y = op.Attention(q, k, v, keep if bias is None else bias, **same)
+        return y if narrow is None else op.Cast(y, to=int(narrow))
     return op(_SOFTMAX)(q, k, v, bias, None, None, keep, guarded=int(guarded) or None, **same)
 
 
@@ -123,6 +135,29 @@ def _loose(op):
     return op.settings is not None and op.settings.loose_masks
 
 
+def _wide(op):
+    """Whether Attention may stand for parts whose scores it has in float32, and turn keys for it."""
+    return op.settings is not None and op.settings.wide_attention
+
+
+def _needs_more(op, mixed, q, k, v):
+    """Why an attention whose scores are wider than its result, or cast on the way to the softmax, is not
+    joined; `mixed`: with a mask of the wider type."""
+    if not _wide(op):
+        return "its scores would be rounded where the parts have them in float32"
+    if mixed:
+        return "a mask is added in another type"
+    if any(rank(x) != 4 or not isinstance(x.shape[3], int) for x in (q, k, v)) or q.shape[1] != k.shape[1]:
+        return "the heads do not fit the form that has float32's scores"
+    return None
+
+
+def _merges(root):
+    """Whether what a product makes goes on as [batch, sequence, heads, size]."""
+    uses = list(root.output.uses)
+    return len(uses) == 1 and uses[0].op_type == "Transpose" and permutation(uses[0]) == _SPLIT
+
+
 def _softmax(op, p):
     """The Softmax behind `p`, the type it works in where casts surround it, and whether 0 stands for weights
     that are NaN."""
@@ -143,14 +178,16 @@ def _softmax(op, p):
 
 
 def _scores(op, x):
-    scale, masks = 1.0, []
+    scale, masks, cast, late = 1.0, [], False, False
     while True:
-        node = op.maker(x, "Add", "Mul", "Div", "Where", "MatMul")
+        node = op.maker(x, "Add", "Mul", "Div", "Where", "MatMul", *(() if cast else ("Cast",)))
         if node is None:
             return No("the scores are no product, or are read elsewhere")
         if node.op_type == "MatMul":
-            return _Scores(node, scale, masks)
-        if node.op_type in ("Mul", "Div"):
+            return _Scores(node, scale, masks, late)
+        if node.op_type == "Cast":
+            x, cast, late = node.inputs[0], True, scale != 1.0 or bool(masks)
+        elif node.op_type in ("Mul", "Div"):
             x, factor = _factor(node)
             if x is None:
                 return No("the scores are multiplied by something else than a number")
@@ -211,14 +248,22 @@ def _unscaled(op, value):
     return value, scale
 
 
-def _transposed(op, kt):
-    """`kt` with its last two axes exchanged, without a Transpose where one can be taken away."""
+def _transposed(op, kt, elem=None):
+    """`kt` with its last two axes exchanged, without a Transpose where one can be taken away; with `elem`, as
+    it was of that type where it was cast before."""
     made = op.maker(kt, "Transpose", alone=False)
     perm = permutation(made) if made is not None else None
     if perm is None or len(perm) not in (3, 4):
         return None
+    k = made.inputs[0] if elem is None else _before_cast(op, made.inputs[0], elem) or made.inputs[0]
     back = [*perm[:-2], perm[-1], perm[-2]]
-    return made.inputs[0] if back == sorted(back) else op.Transpose(made.inputs[0], perm=back)
+    return k if back == sorted(back) else op.Transpose(k, perm=back)
+
+
+def _before_cast(op, value, elem):
+    """`value` as it was of the type `elem`; None where it was not cast from that."""
+    cast = op.maker(value, "Cast", alone=False)
+    return cast.inputs[0] if cast is not None and cast.inputs[0].elem == elem else None
 
 
 def _ungrouped(op, k, v):
@@ -385,11 +430,12 @@ def _leaves(reshape, axes):
 
 
 @rule(lambda op, s: op.Reshape(op.Transpose(op.either(
-    op.Attention(...), op(_SOFTMAX)(...)), perm=_SPLIT), s), shared=True)
+    op.Attention(...), op(_SOFTMAX)(...), op.Cast(op.Attention(...))), perm=_SPLIT), s), shared=True)
 def fuse_attention_heads(op, root):
     """Splitting into heads before and merging them after is Attention's own affair."""
     moved = op.maker(root.inputs[0], "Transpose")
-    made = op.maker(moved.inputs[0], *_KINDS) if moved is not None else None
+    cast = op.maker(moved.inputs[0], "Cast") if moved is not None else None
+    made = op.maker((cast or moved).inputs[0], *_KINDS) if moved is not None else None
     if made is None:
         return No("the heads are read apart elsewhere")
     y = made.output
@@ -407,6 +453,7 @@ def fuse_attention_heads(op, root):
         return No("the heads are not merged into the last axis")
     new = op.again(made, *flat, *made.inputs[3:], q_num_heads=q.shape[1], kv_num_heads=k.shape[1])
     first, rest = (new, ()) if len(made.outputs) == 1 else (new[0], new[1:])
+    first = first if cast is None else op.again(cast, first)
     result = first if whole else op.again(root, first, root.inputs[1])
     return {
         root.output: result,

@@ -24,6 +24,7 @@ class Asked(Settings):
 
     loose_masks: ClassVar[bool] = True
     weights_apart: ClassVar[bool] = True
+    wide_attention: ClassVar[bool] = True
     model_type: str
     options: FusionOptions
     num_heads: int = 0

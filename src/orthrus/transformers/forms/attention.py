@@ -21,6 +21,8 @@ log = logging.getLogger("orthrus")
 _LOWEST = float(np.finfo(np.float32).min)
 _EXCLUDES = -1000.0
 HEADS = [0, 2, 1, 3]
+_UNPACKED = frozenset({"mmdit", "sam2"})
+"""Model types whose attentions are MultiHeadAttentions, also where one input is projected to all three."""
 
 
 @rule(lambda op, q, k, v, m=None: op.Attention(q, k, v, m))
@@ -134,7 +136,7 @@ def _attention(op, q, k, v, m, root, past=None, causal=False):
     if isinstance(heads, No):
         return heads
     asked = op.settings
-    if asked.option("use_multi_head_attention"):
+    if asked.option("use_multi_head_attention") or asked.model_type in _UNPACKED:
         return No("MultiHeadAttention is asked for")
     if asked.num_heads and asked.num_heads != heads:
         log.warning("%s has %d heads, not %d as given; it keeps its own", root.label, heads, asked.num_heads)
@@ -457,12 +459,15 @@ def expand_attention(op, q, k, v, m, root):
         return No("the heads are not known")
     scale = root.attribute("scale")
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
-    scores = op.Mul(op.MatMul(q, op.Transpose(k, perm=[0, 1, 3, 2])), float(scale))
+    scores, precise = op.MatMul(q, op.Transpose(k, perm=[0, 1, 3, 2])), root.attribute("softmax_precision")
+    inner = q.elem if precise is None else ElementType(precise)
+    scores = op.Mul(scores if inner == q.elem else op.Cast(scores, to=int(inner)), float(scale))
     if m is not None:
-        m = m if m.elem != ElementType.BOOL else op.Where(
-            m, op.constant(np.zeros((), q.elem.numpy)), op.constant(np.asarray(-np.inf, q.elem.numpy)))
-        scores = op.Add(scores, m)
-    y = op.MatMul(op.Softmax(scores, axis=-1), v)
+        if m.elem == ElementType.BOOL:
+            m = op.Where(m, *(op.constant(np.asarray(low, inner.numpy)) for low in (0, -np.inf)))
+        scores = op.Add(scores, m if m.elem == inner else op.Cast(m, to=int(inner)))
+    weights = op.Softmax(scores, axis=-1)
+    y = op.MatMul(weights if inner == q.elem else op.Cast(weights, to=int(q.elem)), v)
     return op.Reshape(op.Transpose(y, perm=HEADS), op.ints([0, 0, -1])) if flat else y
 
 

@@ -42,7 +42,7 @@ ALIKE: tuple[Form, ...] = (
     Form("enable_gelu", (onnx_activation.fuse_gelu, activation.fuse_megatrons_gelu,
                          onnx_activation.fuse_gelu_tanh, onnx_activation.fuse_swish,
                          onnx_activation.fuse_quick_gelu)),
-    Form("", (onnx_activation.fuse_softmax,)),
+    Form("", (onnx_activation.fuse_softmax, onnx_movement.merge_casts)),
     Form("enable_layer_norm", onnx_normalization.EXTENDED),
     Form("enable_group_norm", onnx_normalization.GROUPS, _DIFFUSION),
     Form("enable_rotary_embeddings", onnx_rotary.EXTENDED),
