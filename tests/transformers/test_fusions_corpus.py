@@ -39,8 +39,6 @@ ATTENTIONS = {"t5_decoder": 4, "t5_decoder_past": 4, "bart_decoder": 4, "bart_de
               "whisper_decoder": 4, "whisper_decoder_past": 4, "swin": 4, "sam_mask_decoder": 7,
               "sam2_mask_decoder": 7, "unet": 8, "vae_encoder": 1, "vae_decoder": 1}
 """Attentions of a network; the others have 2."""
-NOT_FUSED = {"sam_mask_decoder.script": 1}
-"""Attentions that stay apart: of a batch that may be repeated for every prompt."""
 
 
 def slow_but(lean, names):
@@ -49,7 +47,7 @@ def slow_but(lean, names):
 
 def attentions(name):
     """How many attentions of a network are fused."""
-    return ATTENTIONS.get(name.split(".")[0], 2) - NOT_FUSED.get(name, 0)
+    return ATTENTIONS.get(name.split(".")[0], 2)
 
 
 def counted(counts, kinds):

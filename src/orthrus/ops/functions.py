@@ -188,7 +188,7 @@ def _saturated(x: np.ndarray, dtype: np.dtype[Any], low: float, high: float) -> 
 def to_integer(x: np.ndarray, dtype: Any) -> np.ndarray:
     """Floats as integers, truncated toward zero. What 32 bits (64 for the wide types) cannot hold saturates
     there and NaN gives 0; a narrower type then keeps the low bits, as it does of an integer. Of what two or
-    four bits cannot hold the standard says nothing: it is what `ml_dtypes` gives, as in the standard's data."""
+    four bits cannot hold the standard says nothing: it is what `ml_dtypes` gives, as in its test data."""
     dtype = np.dtype(dtype)
     if dtype.kind not in "iu":
         with np.errstate(invalid="ignore"):
