@@ -22,7 +22,7 @@ from ..nn.conv import QLinearConv as OnnxQLinearConv
 from ..nn.pool import AveragePool, MaxPool
 from ..tensor.quantize import DequantizeLinear as OnnxDequantizeLinear
 from ..tensor.quantize import DynamicQuantizeLinear, integer_product, quantized
-from ..tensor.quantize import QuantizeLinear_10 as OnnxQuantizeLinear
+from ..tensor.quantize import QuantizeLinear_1 as OnnxQuantizeLinear
 from .fused import (
     MS,
     channels_first,

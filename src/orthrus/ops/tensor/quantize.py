@@ -96,8 +96,8 @@ def QuantizeLinear(x, y_scale, y_zero_point=None, *, axis: int = 1, block_size: 
 
 
 @define
-def QuantizeLinear_10(x, y_scale, y_zero_point=None, *, axis: int = 1, block_size: int = 0,
-                      output_dtype: int = 0, saturate: int = 1):
+def QuantizeLinear_1(x, y_scale, y_zero_point=None, *, axis: int = 1, block_size: int = 0,
+                     output_dtype: int = 0, saturate: int = 1):
     """saturate(round(x / y_scale) + y_zero_point), divided in float32"""
     return _coded(x, y_scale, y_zero_point, E.FLOAT, axis, block_size, output_dtype, saturate)
 
@@ -123,7 +123,7 @@ def DequantizeLinear(x, x_scale, x_zero_point=None, *, axis: int = 1, block_size
 
 
 @QuantizeLinear.sample_with
-@QuantizeLinear_10.sample_with
+@QuantizeLinear_1.sample_with
 def _quantize_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
     x = (rng.normal(size=(2, 4, 3)) * 40).astype(dtype)
     kind = np.float32 if dtype.kind in "iu" else dtype

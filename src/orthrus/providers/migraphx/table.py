@@ -114,7 +114,7 @@ Pad                        any        exact   1,2,3       2
 Pow                        number     -       -           -
 QLinearConv                quantized  -       -           -
 QLinearMatMul              quantized  -       -           -
-QuantizeLinear             float      -       -           -
+QuantizeLinear             float      -       -           1
 RNN                        float      -       -           -
 Range                      number     exact   0,1,2       -
 Reciprocal                 float      exact   -           -
