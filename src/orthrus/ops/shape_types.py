@@ -15,6 +15,7 @@ import numpy as np
 
 from ..ir import OWN, ElementType, Node, TensorType, Type, Value, element_of
 from ..shapes import elements
+from ..shapes.axes import places
 from ..shapes.by_operator import rule_of
 from ..shapes.elements import Elements
 from ..shapes.expression import Dim, Expr, named
@@ -198,11 +199,6 @@ def _sizes(inputs: Values, i: int = 0) -> tuple[int | str | None, ...] | None:
     return value.type.shape if value is not None and type(value.type) is TensorType else None
 
 
-def _axis_of(node: Node, rank: int) -> int | None:
-    axis = node.attribute("axis")
-    return axis % rank if -rank <= axis < rank else None
-
-
 def _blind(node: Node, inputs: Values) -> bool:
     """Whether nothing follows from the first input, since its rank is not known."""
     x = inputs[0] if inputs else None
@@ -213,10 +209,9 @@ def _blind(node: Node, inputs: Values) -> bool:
 def _parted(node: Node, inputs: Values) -> Any:
     """Into as many parts as there are outputs, all told, that fill a known size."""
     x, count = _sizes(inputs), len(node.outputs)
-    axis = None if x is None else _axis_of(node, len(x))
-    if x is None or axis is None or not isinstance(x[axis], int):
+    size: Any = None if x is None else x[places([node.attribute("axis")], len(x))[0]]
+    if not isinstance(size, int):
         return None
-    size: Any = x[axis]
     told = known(inputs[1]) if len(inputs) > 1 and inputs[1] is not None else node.attrs.get("split")
     if told is None and len(inputs) < 2:
         even = size % count == 0 if node.version < 18 else node.attrs.get("num_outputs") == count <= size
@@ -229,10 +224,10 @@ def _parted(node: Node, inputs: Values) -> Any:
 def _best(node: Node, inputs: Values) -> Any:
     """Of no more than there are, along an axis that there is."""
     x, k = _sizes(inputs), known(inputs[1]) if len(inputs) > 1 and inputs[1] is not None else None
-    axis = None if x is None else _axis_of(node, len(x))
-    if x is None or axis is None or k is None or k.size != 1 or not isinstance(x[axis], int):
+    length = None if x is None else x[places([node.attribute("axis")], len(x))[0]]
+    if k is None or k.size != 1 or not isinstance(length, int):
         return None
-    return (_first(node, inputs), ElementType.INT64) if 0 <= k.item() <= x[axis] else None
+    return (_first(node, inputs), ElementType.INT64) if 0 <= k.item() <= length else None
 
 
 def _numbered(node: Node, inputs: Values) -> Any:
@@ -246,8 +241,10 @@ def _numbered(node: Node, inputs: Values) -> Any:
 
 def _one_hot(node: Node, inputs: Values) -> Any:
     x = _sizes(inputs)
-    return None if not x or _axis_of(node, len(x) + 1) is None or _sizes(inputs, 2) != (2,) or (
-        _sizes(inputs, 1) not in ((), (1,))) else _nth(2)(node, inputs)
+    if not x or _sizes(inputs, 2) != (2,) or _sizes(inputs, 1) not in ((), (1,)):
+        return None
+    places([node.attribute("axis")], len(x) + 1)
+    return _nth(2)(node, inputs)
 
 
 def _blocks(node: Node, inputs: Values) -> Any:
