@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graphs import info, model
+from onnx import helper
 
 from orthrus.ir import ElementType, TensorType, Value
 from orthrus.ops import defined, find
@@ -97,6 +99,36 @@ print(y.reshape(-1).tolist(), "numpy.ma" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[0] == "[2.0, 3.0] False"
+
+
+IMPORTED = """
+import importlib, pkgutil, sys
+for name in ("codegen", "lowering", "ops", "optimize", "plan", "run"):
+    package = importlib.import_module("orthrus." + name)
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(found.name)
+import orthrus as ort
+ort.InferenceSession(bytes.fromhex(sys.argv[1]))
+print([name for name in ("onnx", "ml_dtypes") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("kind", ["quantized", "recurrent"])
+def test_first_sessions_import_no_package_that_takes_long(kind: str) -> None:
+    """ml_dtypes 0.7 takes half a second, and onnx brings it in."""
+    node = helper.make_node
+    if kind == "quantized":
+        nodes = [node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+                 node("DequantizeLinear", ["q", "s", "z"], ["d"]), node("MatMul", ["d", "w"], ["y"])]
+        constants = {"s": np.float32(0.1), "z": np.uint8(7), "w": np.ones((4, 2), np.float32)}
+    else:
+        nodes = [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=2)]
+        constants = {"w": np.ones((1, 8, 4), np.float32), "r": np.ones((1, 8, 2), np.float32)}
+    x = info("x", shape=[None, 4] if kind == "quantized" else None)
+    text = model(nodes, [x], [info("y", shape=None)], constants, 21).SerializeToString()
+    done = subprocess.run([sys.executable, "-c", IMPORTED, text.hex()], capture_output=True, text=True,
+                          check=True)
+    assert done.stdout == "[]\n"
 
 
 MODULE = """

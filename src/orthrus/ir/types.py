@@ -73,6 +73,12 @@ class ElementType(enum.IntEnum):
     def floating(self) -> bool:
         return self in _FLOATING
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """The least and the largest number of an integer type."""
+        kept = self.bits - (not self.name.startswith("U"))
+        return 0 if kept == self.bits else -1 << kept, (1 << kept) - 1
+
 
 _NUMPY: dict[ElementType, np.dtype[Any]] = {
     ElementType.FLOAT: np.dtype(np.float32), ElementType.UINT8: np.dtype(np.uint8),

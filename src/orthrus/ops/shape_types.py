@@ -29,6 +29,8 @@ _UNREAD = frozenset({"Cast", "Concat", "Conv", "Gather", "Gemm", "Identity", "Ma
 """Frequent operators that have no sizes or axes among their inputs."""
 _SEEN_AT_LEAST = frozenset({"GRU", "Gemm", "LSTM", "NonZero", "RNN"})
 """Operators of which ONNX says or asks more where nothing is known of the first input."""
+_RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
+"""Operators whose first input has three dimensions, which are all that has to be known of it."""
 _UNKNOWN = "\0"
 """What names begin with that stand for dimensions without one."""
 
@@ -121,17 +123,18 @@ def _ruled(node: Node, inputs: Values) -> Shapes:
     rule = rule_of(node)
     assert rule is not None
     read = () if node.op_type in _UNREAD else range(len(inputs) > 1 and node.op_type != "Range", len(inputs))
-    return rule(Facts(node, [_dims(i, v) for i, v in enumerate(inputs)],
+    return rule(Facts(node, [_dims(node, i, v) for i, v in enumerate(inputs)],
                       [known(v) if i in read and v is not None and v.elem in _INDEX else None
                        for i, v in enumerate(inputs)],
                       _Names(inputs)))
 
 
-def _dims(i: int, value: Value | None) -> list[Dim] | None:
-    if value is None or type(value.type) is not TensorType or value.type.shape is None:
+def _dims(node: Node, i: int, value: Value | None) -> list[Dim] | None:
+    shape = value.type.shape if value is not None and type(value.type) is TensorType else None
+    if shape is None and (i or node.op_type not in _RECURRENT):
         return None
     return [d if type(d) is int else named(d if isinstance(d, str) else f"{_UNKNOWN}{i} {axis}")
-            for axis, d in enumerate(value.type.shape)]
+            for axis, d in enumerate((None,) * 3 if shape is None else shape)]
 
 
 def _told(dim: Dim | None) -> int | str | None:

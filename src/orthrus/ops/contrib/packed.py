@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ...errors import Unfit
@@ -34,8 +33,8 @@ def _halves(codes: np.ndarray) -> np.ndarray:
     return np.concatenate((codes & 15, codes >> 4), -1)
 
 
-def _plain(kind: Any) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda blocks: np.ascontiguousarray(blocks).view(kind).astype(np.float32)
+def _plain(kind: ElementType) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda blocks: np.ascontiguousarray(blocks).view(kind.numpy).astype(np.float32)
 
 
 def _q4_0(blocks: np.ndarray) -> np.ndarray:
@@ -89,9 +88,10 @@ def _iq4_xs(blocks: np.ndarray) -> np.ndarray:
 
 
 FORMATS: dict[int, tuple[int, int, Callable[[np.ndarray], np.ndarray]]] = {
-    0: (1, 4, _plain("<f4")), 1: (1, 2, _plain("<f2")), 2: (32, 18, _q4_0), 6: (32, 22, _q5_0),
-    8: (32, 34, _q8_0), 13: (256, 176, _q5_k), 14: (256, 210, _q6_k), 20: (32, 18, _iq4_nl),
-    23: (256, 136, _iq4_xs), 30: (1, 2, _plain(ml_dtypes.bfloat16)), 42: (64, 18, _q2_0)}
+    0: (1, 4, _plain(ElementType.FLOAT)), 1: (1, 2, _plain(ElementType.FLOAT16)),
+    2: (32, 18, _q4_0), 6: (32, 22, _q5_0), 8: (32, 34, _q8_0), 13: (256, 176, _q5_k),
+    14: (256, 210, _q6_k), 20: (32, 18, _iq4_nl), 23: (256, 136, _iq4_xs),
+    30: (1, 2, _plain(ElementType.BFLOAT16)), 42: (64, 18, _q2_0)}
 """By number: elements of a block, its bytes, and what [blocks, bytes] stand for."""
 
 _RESULTS = {1: ElementType.FLOAT, 10: ElementType.FLOAT16, 16: ElementType.BFLOAT16}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from ...ir import HALF, ElementType, element_of
@@ -54,9 +53,9 @@ def quantized(real: np.ndarray, zero: np.ndarray | None, target: ElementType, sa
     np.rint(real, out=real)
     if zero is not None:
         real += zero.astype(np.float32)
-    info = ml_dtypes.iinfo(target.numpy)
-    np.fmax(real, np.float32(info.min), out=real)
-    np.fmin(real, np.float32(info.max), out=real)
+    least, most = target.span
+    np.fmax(real, np.float32(least), out=real)
+    np.fmin(real, np.float32(most), out=real)
     return real.astype(np.int32).astype(target.numpy)
 
 
