@@ -31,19 +31,20 @@ def written_out(x: np.ndarray, w: np.ndarray, group: int, strides: list[int], pa
     return y[:, :, *(slice(b, e) for b, e in zip(pads[:rank], ends, strict=True))]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(60))
 def test_few_channels(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     came = []
     plain = conv_columns.write
     monkeypatch.setattr(conv_columns, "write", lambda *a: (came.append(1), plain(*a)))
+    monkeypatch.setattr(conv_columns, "pays", lambda *_: True)
     rng = np.random.default_rng([11, seed])
 
     def several(low: int, high: int, count: int) -> list[int]:
         return [int(v) for v in rng.integers(low, high, count)]
     rank, group = int(rng.integers(1, 4)), int(rng.choice([1, 1, 2]))
-    cin, cout = group * int(rng.integers(8, 12)), int(rng.integers(1, 8))
-    kernel = several(1, 10 if rank == 1 else 4, rank)
-    strides = [int(rng.integers(max(1, k // 2), k + 2)) for k in kernel]
+    cin, cout = group * int(rng.integers(1, 12)), int(rng.integers(1, 12))
+    kernel = several(1, {1: 20, 2: 7, 3: 5}[rank], rank)
+    strides = [int(rng.integers(1, k + 2)) for k in kernel]
     pads = [min(p, k // 2) for p, k in zip(several(0, 3, 2 * rank), kernel * 2, strict=True)]
     attrs: dict[str, Any] = {"strides": strides, "group": group, "pads": pads}
     more = [0] * rank
@@ -54,11 +55,27 @@ def test_few_channels(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert came or any(more)
 
 
+@pytest.mark.parametrize("shape, strides, ways", [
+    ((64, 4, 4, 4), [1, 1], 1), ((64, 3, 5, 5), [2, 2], 1), ((24, 2, 5, 5, 5), [2, 2, 2], 1),
+    ((32, 1, 4, 4, 4), [1, 1, 1], 1), ((64, 32, 4, 4), [2, 2], 4)])
+def test_which_way(shape: tuple[int, ...], strides: list[int], ways: int) -> None:
+    """One product where few channels are made of many, and a convolution per phase where many are."""
+    w, rank = np.ones(shape, np.float32), len(strides)
+    graph = helper.make_graph(
+        [helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=strides)], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, shape[0], *[6] * rank])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    text = str(ort.InferenceSession(model.SerializeToString()).explain())
+    assert ("conv_tiles" in text) == (ways > 1), text
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_without_steps(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     came = []
     plain = conv_planes.Planes.write
     monkeypatch.setattr(conv_planes.Planes, "write", lambda *a: (came.append(1), plain(*a)))
+    monkeypatch.setattr(conv_columns, "pays", lambda *_: False)
     rng = np.random.default_rng([12, seed])
     rank, spread = int(rng.integers(1, 3)), int(rng.choice([1, 1, 2, 3]))
     cin, cout = int(rng.choice([1, 2, 3, 5, 16])), int(rng.integers(1, 5))

@@ -9,24 +9,50 @@ from .vmath import abs, any_lane, copysign, trunc
 
 
 def fmod(f: Function, a: V, b: V, unsigned: bool = False) -> V:
-    """a - trunc(a / b) b, with the sign of a, exactly: of float32 and integers. Integers do not trap on 0."""
+    """a - trunc(a / b) b, with the sign of a, exactly: of floats and integers. Integers do not trap on 0.
+
+    Of floats a step takes the divisor as often as the first 24 digits of the quotient say, in two parts, so
+    that its products are float64 whole. So is what is left: a multiple of the last digits of both.
+    """
     if not a.is_float:
         return a - quotient(f, a, b, unsigned) * b
     size, divisor = f.cast(abs(f, a), F64), f.cast(abs(f, b), F64)
 
+    def upper(x: V) -> V:
+        return f.bitcast(f.bitcast(x, vec(I64, a.lanes)) & -(1 << 29), x.ty)
+
     def step(rest: V) -> tuple[V, list[V]]:
-        bits = f.bitcast(rest / divisor, vec(I64, a.lanes)) & -(1 << 29)
-        rest = f.fma(-trunc(f, f.bitcast(bits, rest.ty)), divisor, rest)
-        return any_lane(f, (rest >= divisor) & (divisor > 0.0) & (rest < math.inf)), [rest]
+        by, q = divisor, rest / divisor
+        if a.elem == F64:
+            far = any_lane(f, (abs(f, q) >= _FAR) & (rest < math.inf))
+            by, q = f.when(far, lambda: farther(rest, q), lambda: (by, q))
+        q = -trunc(f, upper(q))
+        high = upper(by) if a.elem == F64 else by
+        rest = f.fma(q, high, rest)
+        if a.elem == F64:
+            rest = f.fma(q, by - high, rest)
+        left = abs(f, rest)
+        return any_lane(f, (left >= divisor) & (divisor > 0.0) & (left < math.inf)), [rest]
+
+    def farther(rest: V, q: V) -> tuple[V, V]:
+        """Where the quotient may be none that float64 has, a power of two times the divisor."""
+        by = divisor
+        for _ in range(2):
+            by = f.select(abs(f, q) >= _FAR, by * _FAR, by)
+            q = rest / by
+        return by, q
 
     (rest,) = f.repeat([size], step)
     rest = f.select(rest < 0.0, rest + divisor, rest)
     rest = f.select(divisor.eq(math.inf), size, rest)
-    return copysign(f, f.cast(f.select(size < math.inf, rest, f.const(rest.ty, math.nan)), F32), a)
+    return copysign(f, f.cast(f.select(size < math.inf, rest, f.const(rest.ty, math.nan)), a.elem), a)
+
+
+_FAR = 2.0 ** 990
 
 
 def remainder(f: Function, a: V, b: V, unsigned: bool = False) -> V:
-    """a - floor(a / b) b, with the sign of b: of float32 and integers. Integers do not trap on 0."""
+    """a - floor(a / b) b, with the sign of b: of floats and integers. Integers do not trap on 0."""
     rest = fmod(f, a, b, unsigned)
     if unsigned:
         return rest

@@ -452,11 +452,12 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     source = lo.tensor(x)
     what = conv_columns.Columns(tuple(shape[2:]), w.shape[2:], strides, tuple(begin), tuple(size))
     columns = isinstance(w, np.ndarray) and set(dilations) == {1} and what.fits() and (
-        conv_columns.pays(what, group, cin, cout))
+        conv_columns.pays(what, group, cin, cout, lo.machine.lanes()))
     finite = isinstance(w, Tensor) or bool(np.isfinite(w).all())
     if not finite and not columns:
         return No("a weight is not finite, and kernels take what lies beside an image for zeros")
-    if set(strides) == {1} and finite and not (columns and cin > _FEW_SUMMED):
+    if set(strides) == {1} and finite and not (
+            columns and (cin > _FEW_SUMMED or cin >= conv_columns.DEEP * cout)):
         (g, picks, _), = phases(whole)
         if planar := conv_planes.of(lo, g, source, weights(picks)):
             return Pending(made, _F32, lambda lo, out, tree, operands: planar.write(

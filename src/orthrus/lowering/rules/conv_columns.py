@@ -1,16 +1,15 @@
-"""Transposed convolutions to few channels: one product gives what each pixel adds to each pixel, and one tree
-adds it up.
+"""Transposed convolutions to few channels: one product gives what each pixel adds to each pixel, which is
+added up then.
 
 In: an image (N, Cin, spatial...) and weights (Cin, Cout / group, K...). Out: the image (N, Cout, spatial...)
-between the pads. Taps are stride apart within a block, so that blocks as long as the stride, shifted by
-whole blocks, are what is added.
+between the pads. The result is taken apart by places in blocks as long as the stride: a tap adds a whole
+image to its place, shifted by the blocks before it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from functools import reduce
 from itertools import product as indices
 
 import numpy as np
@@ -22,9 +21,11 @@ from ..rule_sets import RULES
 from ..tensor import Tensor, c_strides
 
 _F32 = "float32"
-FEW, MANY, MOST_BLOCKS = 8, 8, 36
+FEW, MANY, MOST_BLOCKS = 8, 8, 128
 """A group's channels of the result below which this is the way, those of the image from which it always is
-then, and how many blocks are added at most."""
+then where that has two axes at most, and how many blocks are added at most."""
+DEEP = 6
+"""So many times more channels are summed than made where products are dearer than what is added."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,15 @@ class Columns:
             for first, size, t, s in zip(self.begin, self.size, self.reach, self.strides, strict=True))
 
 
-def pays(what: Columns, group: int, cin: int, cout: int) -> bool:
-    """Whether `group` groups of so many channels are faster so than phase by phase."""
+def pays(what: Columns, group: int, cin: int, cout: int, lanes: int) -> bool:
+    """Whether `group` groups of so many channels are faster so than phase by phase, in vectors of `lanes`
+    channels."""
+    if cout >= FEW:
+        return 8 * cout <= 5 * lanes and cin >= DEEP * cout
     even = cin == cout and all(k % s == 0 for k, s in zip(what.kernel, what.strides, strict=True))
-    return cout < FEW and (cin >= MANY or cin > cout or (group == 1 and (len(what.image) == 1 or even)))
+    rank = len(what.image)
+    return (cin >= MANY or cin > cout or (group == 1 and (rank == 1 or even))) and (
+        rank < 3 or even or cin >= 3 * cout)
 
 
 def rows_of(w: np.ndarray, group: int) -> np.ndarray:
@@ -70,30 +76,18 @@ def rows_of(w: np.ndarray, group: int) -> np.ndarray:
 def write(lo: Lowering, x: Tensor, w: np.ndarray, key: Hashable, group: int, what: Columns, out: Tensor,
           tree: Expr | None, operands: Sequence[Tensor]) -> None:
     """Append the steps that write `out` = tree(the sums, operands)."""
-    x, cin, cout = lo.contiguous(x), w.shape[0] // group, w.shape[1]
-    images, pixels, rank = x.shape[0], math.prod(what.image), len(what.image)
+    x, cin = lo.contiguous(x), w.shape[0] // group
+    images, pixels = x.shape[0], math.prod(what.image)
     factor = lo.constant(("columns", key), lambda: rows_of(w, group))
-    rows = factor.shape[1]
-    taps = tuple(b * s for b, s in zip(what.blocks, what.strides, strict=True))
-    beside = [b - 1 for b in what.blocks]
-    padded = [d + 2 * m for d, m in zip(what.image, beside, strict=True)]
-    wide = lo.new((images, group * cout, *taps, *padded), _F32)
-    middle = _bordered(lo, _filled(lo, wide, what.kernel), beside)
-    lines = (rows * wide.strides[1 + rank], wide.strides[1 + rank])
-    direct = rank == 1 and taps == what.kernel
-    if direct:
-        made = middle.view((images, group, rows, pixels), (wide.strides[0], *lines, 1))
-    else:
-        made = lo.new((images, group, rows, pixels), _F32)
-    columns = (images, group, cin, pixels)
+    columns, planes = (images, group, cin, pixels), (images, out.shape[1])
+    made = lo.new((images, group, factor.shape[1], pixels), _F32)
     RULES.steps["product"](lo, factor, x.view(columns, c_strides(columns)), made)
-    if not direct:
-        lo.copy(made.view(middle.shape, c_strides(middle.shape)), middle)
-    whole = lo.new((*wide.shape[:2], *(t * s for t, s in zip(what.reach, what.strides, strict=True))), _F32)
-    blocks = list(indices(*(range(b) for b in what.blocks)))
-    leaves: list[Expr] = [Expr.leaf(i, _F32) for i in range(len(blocks))]
-    total = reduce(lambda a, b: Expr("add", (a, b), _F32), leaves)
-    lo.store(_apart(whole, what), total, [_shifted(wide, what, at) for at in blocks])
+    added = (*planes, *what.kernel, *what.image)
+    made = made.view(added, c_strides(added))
+    whole = lo.new((*planes, *(t * s for t, s in zip(what.reach, what.strides, strict=True))), _F32)
+    if what.kernel != what.strides:
+        made = _summed(lo, made, what)
+    lo.copy(made, _apart(whole, what))
     for axis, (first, size) in enumerate(zip(what.begin, what.size, strict=True), 2):
         whole = whole.slice(axis, first, size)
     if tree is None:
@@ -102,44 +96,25 @@ def write(lo: Lowering, x: Tensor, w: np.ndarray, key: Hashable, group: int, wha
         lo.store(out, tree, [whole, *operands])
 
 
-def _filled(lo: Lowering, wide: Tensor, kernel: Sequence[int]) -> Tensor:
-    """The taps of `wide` that the kernel has; those that fill it up to whole blocks are zeros, whatever the
-    image's numbers are."""
-    part = wide
-    for axis, count in enumerate(kernel, 2):
-        if count < wide.shape[axis]:
-            lo.store(part.slice(axis, count, wide.shape[axis] - count), Expr.const(0.0, _F32), [])
-            part = part.slice(axis, 0, count)
-    return part
-
-
-def _bordered(lo: Lowering, wide: Tensor, beside: Sequence[int]) -> Tensor:
-    """The middle of `wide`, whose last axes have borders of so many zeros."""
-    part, first = wide, wide.rank - len(beside)
-    for axis, count in enumerate(beside, first):
-        inner = wide.shape[axis] - 2 * count
-        if count:
-            lo.store(part.slice(axis, 0, count), Expr.const(0.0, _F32), [])
-            lo.store(part.slice(axis, count + inner, count), Expr.const(0.0, _F32), [])
-        part = part.slice(axis, count, inner)
-    return part
+def _summed(lo: Lowering, made: Tensor, what: Columns) -> Tensor:
+    """(N, C, place in the block, blocks): what all taps (N, C, taps, pixels) add there."""
+    rank = len(what.image)
+    sums = lo.new((*made.shape[:2], *what.strides, *what.reach), _F32)
+    lo.store(sums, Expr.const(0.0, _F32), [])
+    total = Expr("add", (Expr.leaf(0, _F32), Expr.leaf(1, _F32)), _F32)
+    for at in indices(*map(range, what.blocks)):
+        part, to = made, sums
+        for axis, (block, s, k, d) in enumerate(zip(at, what.strides, what.kernel, what.image, strict=True)):
+            count = min(s, k - block * s)
+            part = part.slice(2 + axis, block * s, count)
+            to = to.slice(2 + axis, 0, count).slice(2 + rank + axis, block, d)
+        lo.store(to, total, [to, part])
+    return sums
 
 
 def _apart(whole: Tensor, what: Columns) -> Tensor:
-    """(N, C, blocks and place in the block, per axis)."""
-    shape, strides = list(whole.shape[:2]), list(whole.strides[:2])
-    for t, s, apart in zip(what.reach, what.strides, whole.strides[2:], strict=True):
-        shape += [t, s]
-        strides += [s * apart, apart]
-    return whole.view(shape, strides)
-
-
-def _shifted(wide: Tensor, what: Columns, at: Sequence[int]) -> Tensor:
-    """What block `at` of the kernel adds, as `_apart` has it."""
-    shape, strides, offset, rank = list(wide.shape[:2]), list(wide.strides[:2]), 0, len(what.image)
-    for axis, (t, s, b, block) in enumerate(zip(what.reach, what.strides, what.blocks, at, strict=True)):
-        tap, pixel = wide.strides[2 + axis], wide.strides[2 + rank + axis]
-        shape += [t, s]
-        strides += [pixel, tap]
-        offset += block * s * tap + (b - 1 - block) * pixel
-    return wide.view(shape, strides, offset)
+    """(N, C, place in the block, blocks) of the image of all that the products reach."""
+    along = whole.strides[2:]
+    blocks = (a * s for a, s in zip(along, what.strides, strict=True))
+    return whole.view((*whole.shape[:2], *what.strides, *what.reach),
+                      (*whole.strides[:2], *along, *blocks))

@@ -14,7 +14,7 @@ from ...codegen.write.spec import Spec
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
 from ...records import dataclass
-from ..lower import Lowering, Out, Pending, lowers, varied
+from ..lower import Lazy, Lowering, Out, Pending, lowers, varied
 from ..rule_sets import GPU_RULES, RULES
 from ..tensor import Tensor
 from ..walk import Walked, order_like
@@ -195,8 +195,9 @@ def alive(lo: Lowering, node: Node, index: int) -> bool:
 
 @lowers("Softmax", "LogSoftmax", types=FLOATS, sets=(GPU_RULES,))
 @lowers("Softmax", "LogSoftmax", types=REALS)
-def softmax(lo: Lowering, node: Node) -> Pending | No:
-    """Along one axis, or in the older form over all from an axis on."""
+def softmax(lo: Lowering, node: Node) -> Pending | Lazy | No:
+    """Along one axis, or in the older form over all from an axis on. Of one element it is 1, and its
+    logarithm 0, where that is finite."""
     (x,) = node.inputs
     assert x is not None and node.op is not None
     shape = lo.shape(x)
@@ -206,8 +207,16 @@ def softmax(lo: Lowering, node: Node) -> Pending | No:
     axis = normalized_axis(axis, len(shape))
     reduced = (axis,) if node.op.since >= 13 else tuple(range(axis, len(shape)))
     dtype, log = lo.dtype(x), node.op_type == "LogSoftmax"
+    if math.prod(shape[a] for a in reduced) == 1:
+        return lo.elementwise([x], lambda dtypes: _of_one(Expr.leaf(0, dtypes[0]), log))
     steps = dtype if not log and dtype in FLOATS[1:] and node.op.since >= 13 else ""
     return softmax_rows_of(lo, reading(lo, x), reduced, dtype, log, steps)
+
+
+def _of_one(x: Expr, log: bool) -> Expr:
+    total = computed(x.dtype)
+    none = Expr("sub", (x.cast(total), x.cast(total)), total)
+    return (none if log else Expr("add", (none, Expr.const(1.0, total)), total)).cast(x.dtype)
 
 
 def softmax_rows_of(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, log: bool = False,
@@ -217,7 +226,7 @@ def softmax_rows_of(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: s
 
 
 @lowers("Hardmax", types=REALS)
-def hardmax(lo: Lowering, node: Node) -> Pending | No:
+def hardmax(lo: Lowering, node: Node) -> Pending | Lazy | No:
     """1 at the first largest element along one axis, or in the older form over all from an axis on."""
     (x,) = node.inputs
     assert x is not None and node.op is not None
@@ -226,7 +235,10 @@ def hardmax(lo: Lowering, node: Node) -> Pending | No:
         return No("its axis is out of range")
     axis = normalized_axis(axis, len(shape))
     reduced = range(axis, axis + 1 if node.op.since >= 13 else len(shape))
-    if math.prod(shape[a] for a in reduced) >= rows.COUNTED:
+    length = math.prod(shape[a] for a in reduced)
+    if length == 1:
+        return Lazy(shape, Expr.const(1.0, lo.dtype(x)), [])
+    if length >= rows.COUNTED:
         return No("its rows are longer than float32 can count")
     reads = reading(lo, x)
     if len(reduced) > 1:
