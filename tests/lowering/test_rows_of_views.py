@@ -70,3 +70,22 @@ def test_no_order_is_left_to_a_reference(kind: str) -> None:
         expected = ReferenceEvaluator(proto, new_ops=[Skip]).run(None, feeds)
         for each, wanted in zip(found, expected, strict=True):
             np.testing.assert_allclose(each, wanted, 2e-5, 2e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_rows_of_one_element(kind: str, dtype: type) -> None:
+    """In both forms of the operators; what is not finite is no number then."""
+    x = np.array([1.5, np.nan, np.inf, -np.inf, -7.0, 0.0], dtype)
+    element = helper.np_dtype_to_tensor_dtype(x.dtype)
+    for version, shape, axis in ((11, (6, 1), 1), (11, (2, 3, 1, 1), 2), (13, (6, 1), -1),
+                                 (13, (3, 1, 2), 1)):
+        nodes = [helper.make_node("Neg", ["x"], ["n"]), helper.make_node(kind, ["n"], ["y"], axis=axis)]
+        proto = model(nodes, [info("x", element, shape)], [info("y", element, shape)], opset=version)
+        engine = Engine(proto.SerializeToString(), Config())
+        [y] = engine.run(None, {"x": x.reshape(shape)})
+        with np.errstate(invalid="ignore"):
+            none = x - x
+        wanted = {"Softmax": none + 1, "LogSoftmax": none, "Hardmax": np.ones_like(x)}[kind]
+        np.testing.assert_array_equal(y, wanted.reshape(shape))
+        assert y.dtype == dtype and "rows" not in str(engine.explain())
