@@ -80,7 +80,7 @@ def table(rng: np.random.Generator, rows: int, features: int) -> np.ndarray:
     return x
 
 
-def run(packed: packing.PackedForest, x: np.ndarray, start: np.ndarray, machine: Machine | None, block: int,
+def run(packed: packing.Packed, x: np.ndarray, start: np.ndarray, machine: Machine | None, block: int,
         splits: tuple[int, ...] = ()) -> np.ndarray:
     arrays = {k: native.guarded(v) for k, v in packed.arrays.items()} | {"start": start.astype(np.float32)}
     y = native.guarded(np.full((len(x), len(start)), np.nan, np.float32))
@@ -101,17 +101,23 @@ def forests(draw: st.DrawFn) -> tuple:
 
 @draws(60)
 @given(forests(), st.sampled_from(("SUM", "AVERAGE", "MIN", "MAX")), st.sampled_from((host(), AVX2, SSE2)),
-       st.integers(1, 40), st.sampled_from(("float32", "int32", "int64")))
-def test_forests(case: tuple, aggregate: str, machine: Machine, rows: int, dtype: str) -> None:
+       st.integers(1, 40), st.sampled_from(("float32", "int32", "int64")),
+       st.sampled_from((None, True, False)))
+def test_forests(case: tuple, aggregate: str, machine: Machine, rows: int, dtype: str, few: bool | None
+                 ) -> None:
     count, depth, ragged, features, targets, alone, modes, missing, coarse, seed = case
     rng = np.random.default_rng(seed)
     made = Growing(rng, features, modes, missing)
     for i in range(count):
         made.tree(depth, ragged, (i % targets,) if alone else tuple(range(targets)), coarse)
     forest = trees.TreeEnsembleRegressor.prepare(made.attributes("target") | {"n_targets": targets})["forest"]
-    packed = packing.plan(machine, forest, aggregate)
+    with pytest.MonkeyPatch.context() as patched:
+        if few is not None:
+            patched.setattr(packing, "are_few", lambda *_: few)
+        packed = packing.plan(machine, forest, aggregate)
     if isinstance(packed, str):
         return
+    assert few is None or isinstance(packed, packing.PackedForest) or few
     x = table(rng, rows, features)
     if dtype != "float32":
         x = np.nan_to_num(x, posinf=9, neginf=-9).round().astype(dtype)
@@ -138,21 +144,24 @@ def test_deep_trees_continue_in_links() -> None:
         np.testing.assert_allclose(y, forest.scores(x, "SUM")[0], rtol=2e-6, atol=1e-5)
 
 
-def test_division_into_blocks_changes_no_bit() -> None:
+@pytest.mark.parametrize("count, kind", [(100, packing.PackedForest), (4, packing.FewTrees)])
+def test_division_into_blocks_changes_no_bit(count: int, kind: type) -> None:
     rng = np.random.default_rng(5)
     made = Growing(rng, 20, ("BRANCH_LEQ",), False)
-    for _ in range(100):
+    for _ in range(count):
         made.tree(6, .1, (0,), False)
     forest = trees.TreeEnsembleRegressor.prepare(made.attributes("target"))["forest"]
     packed = packing.plan(host(), forest, "SUM")
-    assert isinstance(packed, packing.PackedForest)
+    assert isinstance(packed, kind)
     x = table(rng, 53, 20)
     once = run(packed, x, np.zeros(1), None, 56)
     for block, splits in ((1, (7, 30)), (8, (3,)), (24, (1, 2))):
         assert (run(packed, x, np.zeros(1), None, block, splits) == once).all()
 
 
-def test_shared_branches() -> None:
+@pytest.mark.parametrize("few", [True, False])
+def test_shared_branches(few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "are_few", lambda *_: few)
     forest = trees.TreeEnsemble.prepare({
         "tree_roots": [0, 1], "nodes_featureids": [0, 1, 2],
         "nodes_splits": np.array([0, .5, -.5], np.float32), "nodes_modes": np.array([0, 1, 5], np.uint8),
@@ -160,7 +169,7 @@ def test_shared_branches() -> None:
         "nodes_falseleafs": [0, 1, 1], "leaf_targetids": [0, 0, 0],
         "leaf_weights": np.array([1, 10, 100], np.float32)})["forest"]
     packed = packing.plan(host(), forest, "SUM")
-    assert isinstance(packed, packing.PackedForest)
+    assert isinstance(packed, packing.PackedForest | packing.FewTrees)
     x = table(np.random.default_rng(0), 64, 3)
     assert (run(packed, x, np.zeros(1), None, 8) == forest.scores(x, "SUM")[0]).all()
 
@@ -178,15 +187,17 @@ def test_what_is_left_to_numpy() -> None:
         assert isinstance(packing.plan(AVX2, forest, "SUM"), str)
 
 
+@pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize("machine", [NEON, RVV256], ids=lambda m: m.arch)
-def test_assembles_elsewhere(machine: Machine) -> None:
+def test_assembles_elsewhere(machine: Machine, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "are_few", lambda *_: few)
     rng = np.random.default_rng(0)
     made = Growing(rng, 30, ("BRANCH_LEQ",), False)
     made.tree(20, .3, (0, 1), False)
     made.tree(13, .0, (0, 1), False)
     forest = trees.TreeEnsembleRegressor.prepare(made.attributes("target") | {"n_targets": 2})["forest"]
     packed = packing.plan(machine, forest, "SUM")
-    assert isinstance(packed, packing.PackedForest)
+    assert isinstance(packed, packing.FewTrees if few else packing.PackedForest)
     closing = scores.tree_scores(transform="SOFTMAX", choice="most", pair=None)
     for spec in (packed.spec("float32"), closing):
         assert build.assemble(spec.text(machine), machine)

@@ -19,10 +19,10 @@ from ..tensor import Tensor
 TYPES = ("float32", "float64", "int32", "int64")
 F, D = "float32", "float64"
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-_made: WeakKeyDictionary[Node, tuple[dict[str, Any], packing.PackedForest | str]] = WeakKeyDictionary()
+_made: WeakKeyDictionary[Node, tuple[dict[str, Any], packing.Packed | str]] = WeakKeyDictionary()
 
 
-def _packed(lo: Lowering, node: Node, aggregate: str) -> tuple[dict[str, Any], packing.PackedForest | str]:
+def _packed(lo: Lowering, node: Node, aggregate: str) -> tuple[dict[str, Any], packing.Packed | str]:
     """What the definition prepares of the node's attributes, with the number of `targets` for the forest, and
     the forest packed: made once."""
     if node not in _made:
@@ -53,7 +53,7 @@ def _narrow(lo: Lowering, x: Tensor, way: str) -> Tensor:
     return made
 
 
-def _scores(lo: Lowering, node: Node, packed: packing.PackedForest, start: np.ndarray) -> Tensor | No:
+def _scores(lo: Lowering, node: Node, packed: packing.Packed, start: np.ndarray) -> Tensor | No:
     """The step of the trees: [rows, targets] float32, plus `start`."""
     assert node.inputs[0] is not None
     x = lo.tensor(node.inputs[0])

@@ -11,5 +11,8 @@ Trees are padded to complete ones, so that a node's children follow from its pla
 complete for some levels and continue in a list of linked nodes. Lanes add up their own leaves and are joined
 at the end, so that the order of a sum depends on the forest alone.
 
-`packing` lays a forest out, `walk` is the kernel that goes down its trees, `scores` what comes of the leaves.
+Trees that do not fill a vector are walked as they are, by several rows side by side.
+
+`packing` lays a forest out, `walk` is the kernel that goes down its trees, `few` the one for few trees,
+`scores` what comes of the leaves.
 """

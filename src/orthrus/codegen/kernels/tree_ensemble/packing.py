@@ -14,6 +14,7 @@ import numpy as np
 from ....records import dataclass
 from ...machines.machine import Machine
 from ...write.spec import Spec
+from .few import FewTrees, are_few, pack
 from .walk import BATCH, SIGN, TOP, WAYS, forest_rows
 
 if TYPE_CHECKING:
@@ -220,7 +221,10 @@ def _dense(forest: Forest, aggregate: str, wide: bool) -> np.ndarray:
     return dense.astype(np.float32)
 
 
-def plan(machine: Machine, forest: Forest, aggregate: str) -> PackedForest | str:
+Packed = PackedForest | FewTrees
+
+
+def plan(machine: Machine, forest: Forest, aggregate: str) -> Packed | str:
     """`forest` packed for `machine`, `aggregate` being SUM, AVERAGE, MIN or MAX; else why no kernel takes
     it."""
     if not forest.mode.size or not np.isfinite(forest.weight).all():
@@ -228,27 +232,33 @@ def plan(machine: Machine, forest: Forest, aggregate: str) -> PackedForest | str
     s = splits(forest)
     if isinstance(s, str):
         return s
-    lanes = machine.lanes(4)
-    s, rank, values = _ranked(s)
-    columns = -(-len(values) // lanes)
-    held = next((h for h in (1, 2, 4) if columns <= h), 0) if machine.has("avx512f") else 0
-    bits = (held * lanes or len(values) - 1).bit_length() - bool(held)
-    always = (1 << 32 - bits) - 1
-    if max(len(v) for v in values) >= always or s.features.max() >= 1 << 31:
-        return "too many thresholds or features"
+    if s.features.max() >= 1 << 31:
+        return "too many features"
     reached = _reached(s)
     if isinstance(reached, str):
         return reached
     spoken, mentioned, only = _spoken(forest, reached)
     wide = only is None
+    chosen = [np.arange(len(s.roots))] if only is None else [
+        np.flatnonzero(only == t) for t in range(forest.targets)]
     dense = _dense(forest, aggregate, wide)
     if dense.size > _LIMIT or len(s.left) > _LIMIT:
         return "too large a forest"
+    lanes, join = machine.lanes(4), {"MIN": "min", "MAX": "max"}.get(aggregate, "sum")
+    few = are_few(max(map(len, chosen)), reached.height.max(), lanes)
+    if few and s.nan_right.min() == s.nan_right.max() and (not wide or forest.targets <= lanes):
+        return pack(s, chosen, reached.height, np.unique(reached.branches[1]), dense, join, wide, spoken,
+                    mentioned)
+    s, rank, values = _ranked(s)
+    columns = -(-len(values) // lanes)
+    held = next((h for h in (1, 2, 4) if columns <= h), 0) if machine.has("avx512f") else 0
+    bits = (held * lanes or len(values) - 1).bit_length() - bool(held)
+    always = (1 << 32 - bits) - 1
+    if max(len(v) for v in values) >= always:
+        return "too many thresholds"
     never = np.isnan(s.threshold)
     words = _signed(np.where(never, always, rank) << bits | s.column)
     grow = _Grower(s, words, np.int32(_signed(np.array(always << bits))), dense, lanes)
-    chosen = [np.arange(len(s.roots))] if only is None else [
-        np.flatnonzero(only == t) for t in range(forest.targets)]
     sections = grow.grow(chosen, reached)
     if sum(t.size for t in grow.tables) > _LIMIT:
         return "too large a forest"
@@ -259,7 +269,6 @@ def plan(machine: Machine, forest: Forest, aggregate: str) -> PackedForest | str
               "tables": np.concatenate([*grow.tables, np.zeros(1, np.int32)]),
               "groups": np.array(grow.records, np.int64).reshape(-1, BATCH + 2), "sections": sections,
               "links": grow.links, "last": grow.last, "weights": dense}
-    join = {"MIN": "min", "MAX": "max"}.get(aggregate, "sum")
     params = {"bits": bits, "held": held, "chained": bool(grow.links.size), "wide": wide, "join": join}
     return PackedForest(tuple(params.items()), lanes, columns, (held or columns) * lanes, dense.shape[1],
                         arrays, spoken, mentioned, int(s.features.max()) + 1)
