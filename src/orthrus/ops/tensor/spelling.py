@@ -22,8 +22,8 @@ _INTEGER = re.compile(r"\s*([+-]?[0-9]+)(?:\.[0-9]*)?\s*")
 _COMMON = 1024
 """Whole numbers on either side of 0 whose texts are made once."""
 _DIGITS = {E.DOUBLE: 17, E.FLOAT: 9}
-_MANY = 64
-"""Numbers or texts from which on they are looked at together."""
+_MANY, _MANY_WHOLE, _MANY_REAL = 64, 192, 1024
+"""Numbers, texts of whole numbers and of any from which on they are looked at together."""
 _LONG = 24
 """Letters of a text, on average, up to which they are read together."""
 _PIECE = 1 << 13
@@ -94,7 +94,7 @@ def _doubtful(values: np.ndarray) -> np.ndarray:
 def floats_of(x: np.ndarray, dtype: np.dtype[Any] = _DOUBLE) -> np.ndarray:
     """Text as float64, or that as another type of numpy's. Raises ValueError for what spells no number."""
     given = x.ravel().tolist()
-    if len(given) >= _MANY and (read := _together(given, _decimals)) is not None:
+    if len(given) >= _MANY_REAL and (read := _together(given, _decimals)) is not None:
         return read.astype(dtype, copy=False).reshape(x.shape)
     if "_" not in "".join(given):
         with contextlib.suppress(ValueError):
@@ -106,7 +106,7 @@ def whole_of(x: np.ndarray) -> np.ndarray:
     """Text as whole numbers of 64 bits; a fraction is cut off. Raises ValueError as `floats_of`, and for what
     is not finite."""
     given = x.ravel().tolist()
-    if len(given) >= _MANY and (read := _together(given, _integers)) is not None:
+    if len(given) >= _MANY_WHOLE and (read := _together(given, _integers)) is not None:
         return read.reshape(x.shape)
     together = "".join(given)
     if together.isascii() and "_" not in together:

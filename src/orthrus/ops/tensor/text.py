@@ -112,6 +112,9 @@ def StringSplit(x, *, delimiter: str | None = None, maxsplit: int | None = None)
         if len(given) >= _MANY and (found := _words(given)) is not None:
             return found[0].reshape(*x.shape, found[0].shape[1]), found[1].reshape(x.shape)
         rows = [s.split() for s in given]
+    elif most < 0 and len(given) >= _MANY and delimiter and len(delimiter) == 1 and all(given):
+        found = _side_by_side(delimiter.join(given).split(delimiter), given, delimiter)
+        return found[0].reshape(*x.shape, found[0].shape[1]), found[1].reshape(x.shape)
     else:
         rows = [_parts(s, delimiter or "", most) for s in given]
     y, counts = table(rows, "", x.dtype)
@@ -122,16 +125,22 @@ def _words(given: list[str]) -> tuple[np.ndarray, np.ndarray] | None:
     """`table` of the words of plain texts, all split at once; None where they have other spaces than one
     between two words."""
     line = " ".join(given)
-    counts = np.fromiter(map(str.count, given, itertools.repeat(" ")), np.int64, len(given)) + 1
-    if any(c in line for c in _SPACES[1:]) or len(found := line.split()) != int(counts.sum()):
+    if any(c in line for c in _SPACES[1:]):
         return None
+    found = line.split()
+    return _side_by_side(found, given, " ") if len(found) == line.count(" ") + 1 else None
+
+
+def _side_by_side(parts: list[str], given: list[str], delimiter: str) -> tuple[np.ndarray, np.ndarray]:
+    """`table` of the parts of all texts, one after the other, that a letter is between."""
+    counts = np.fromiter(map(str.count, given, itertools.repeat(delimiter)), np.int64, len(given)) + 1
     width = int(counts.max())
     shape = bounded((len(given), width), _TEXT)
-    words = np.fromiter(found, object, len(found))
-    if len(found) == len(given) * width:
-        return words.reshape(shape), counts
+    made = np.fromiter(parts, object, len(parts))
+    if len(parts) == len(given) * width:
+        return made.reshape(shape), counts
     out = np.full(shape, "", object)
-    out[np.arange(width) < counts[:, None]] = words
+    out[np.arange(width) < counts[:, None]] = made
     return out, counts
 
 
