@@ -59,8 +59,12 @@ def vectorizer(rng: Rng) -> Made:
 
 def one_hot(rng: Rng) -> Made:
     shape = (rows(rng), 2)[:int(rng.integers(1, 3))]
-    dtype = rng.choice([np.int32, np.int64])
-    return "OneHotEncoder", ML, [rng.integers(-3, 9, shape).astype(dtype)], {}, {
+    dtype = rng.choice([np.int32, np.int64, np.float32, np.float64])
+    x = rng.integers(-3, 9, shape).astype(dtype)
+    if x.dtype.kind == "f":
+        for special in (np.nan, np.inf, -np.inf, 0.5, -0.5, 2.75, 1e30, -1e30):
+            x[rng.random(shape) < 0.05] = special
+    return "OneHotEncoder", ML, [x], {}, {
         "cats_int64s": rng.permutation(np.arange(-2, 7)).tolist()}, 1
 
 

@@ -20,7 +20,7 @@ from .matmul import write
 from .rows import F, Norm, Reads, finished
 from .tree_ensemble import close_scores
 
-TYPES = ("float32", "int32", "int64")
+TYPES = ("float32", "float64", "int32", "int64")
 ML = "ai.onnx.ml::"
 _LOWERED = tuple(name for name in TRANSFORMS if name != "PROBIT")
 

@@ -16,7 +16,7 @@ from ...errors import InvalidArgument
 from ...ir import ElementType, TensorType, Type, Value
 from ...limits import bounded
 from ...records import cached_property
-from ..define import define
+from ..define import define, elementwise, xp
 from ..functions import sum_of
 
 ML = "ai.onnx.ml"
@@ -53,10 +53,10 @@ def ArrayFeatureExtractor(x, y):
     return found.reshape(1, -1) if x.ndim == 1 else found
 
 
-@define(domain=ML)
+@elementwise(domain=ML, widen=False)
 def Binarizer(x, *, threshold: float = 0.0):
     """1 where x > threshold, 0 elsewhere"""
-    return (x > threshold).astype(x.dtype)
+    return xp.where(x > threshold, x.dtype.type(1), x.dtype.type(0))
 
 
 @define(domain=ML)

@@ -68,18 +68,22 @@ def expand_feature_vectorizer(op, root):
 def expand_one_hot_encoder(op, x, root):
     """A comparison of each whole number with the categories."""
     categories = root.attrs.get("cats_int64s")
-    if x.elem not in _WHOLE or categories is None or not len(categories) or rank(x) is None or (
+    if x.elem not in (*_WHOLE, *_FLOATS) or categories is None or not len(categories) or rank(x) is None or (
             root.attrs.get("cats_strings") or not root.attribute("zeros")):
         return No("its categories are no whole numbers, or an unknown one is an error")
-    if len(set(categories)) != len(categories) or not _within(categories, x.elem):
+    whole, (least, most) = x.elem if x.elem in _WHOLE else ElementType.INT64, ElementType.INT64.span
+    if len(set(categories)) != len(categories) or not _within(categories, whole) or (
+            whole is not x.elem and (least in categories or most in categories)):
         return No("a category comes twice, or is of another type")
+    if whole is not x.elem:
+        x = op.Where(op.IsNaN(x), op.constant(np.array(least)), op.Cast(x, to=int(whole)))
     own = op.constant(np.asarray(categories), like=x)
     return op.Cast(op.Equal(op.Unsqueeze(x, op.ints([-1])), own), to=int(ElementType.FLOAT))
 
 
 def _within(numbers: Sequence[int], kind: ElementType) -> bool:
-    limits = np.iinfo(kind.numpy)
-    return all(limits.min <= n <= limits.max for n in numbers)
+    least, most = kind.span
+    return all(least <= n <= most for n in numbers)
 
 
 @rule(lambda op, x: op("ai.onnx.ml::LabelEncoder")(x))
