@@ -91,7 +91,8 @@ class Table:
         if len(given) < _MANY or not (together := "".join(given)).isascii() or "\0" in together:
             return None
         width = -(-max(map(len, given)) // self.step) * self.step
-        if not width or width * len(given) > 4 * len(together) + _MANY * len(given):
+        few = len(given) < _MANY // 2 + 2 * (width // self.step)
+        if not width or few or width * len(given) > 4 * len(together) + _MANY * len(given):
             return None
         out, rows = np.empty(len(given), bool), max(_BLOCK // width, 1)
         for start in range(0, len(given), rows):
