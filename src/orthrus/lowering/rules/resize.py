@@ -14,7 +14,7 @@ from ...ir import No, Node
 from ...ops.define import find, normalized_axis
 from ...records import dataclass
 from ..elements import store
-from ..lower import Lowering, Out, Pending, lowers
+from ..lower import Lazy, Lowering, Out, Pending, lowers
 from ..tensor import Tensor
 from .pool import framed, image, pixels
 from .rows import FLOATS, F
@@ -30,8 +30,8 @@ _FEW = 64
 
 
 @lowers("Resize", "Upsample")
-def resized(lo: Lowering, node: Node) -> Pending | No:
-    """Each output pixel from a few input pixels."""
+def resized(lo: Lowering, node: Node) -> Pending | Lazy | No:
+    """Each output pixel from a few input pixels; where all axes are kept, the image."""
     x = node.inputs[0]
     assert x is not None and node.op is not None
     shape, dtype, attrs = lo.shape(x), lo.dtype(x), node.attributes
@@ -41,6 +41,8 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
     wanted = resizing(lo, node, attrs, shape)
     if isinstance(wanted, No):
         return wanted
+    if wanted == [None] * len(shape):
+        return lo.elementwise([x], lambda dtypes: Expr.leaf(0, dtypes[0]))
     if max((d for d, along in zip(shape, wanted, strict=True) if along is not None), default=0) > LONGEST:
         return No("kernels resize axes of moderate length")
     t = lo.tensor(x)
