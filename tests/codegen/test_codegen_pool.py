@@ -22,6 +22,7 @@ from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  # noqa: E402
 from orthrus.codegen.object import build  # noqa: E402
 from orthrus.codegen.write.expr import Expr  # noqa: E402
+from orthrus.lowering.rules import pool as pool_rules  # noqa: E402
 from orthrus.lowering.rules import resize as rules  # noqa: E402
 from orthrus.lowering.tensor import Buffer, Tensor, c_strides  # noqa: E402
 from orthrus.ops.define import find  # noqa: E402
@@ -157,6 +158,41 @@ def test_pools_of_planes(seed: int, dtype: str, machine: Machine, kind: str, gap
     native.run(spec, y, x, shape[1], win.out[0], *numbers, room, *by, by[2] * win.dilations[0], *to, *tables,
                items=items, scratch=room * max(4, x.itemsize), machine=machine, splits=(items // 2,))
     close(y, want, 0 if kind == "max" else TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("kind", ["max", "average", "padded", "l1", "l2"])
+@pytest.mark.parametrize("dtype", pool.PLANES[:2] + pool.PLANES[3:])
+def test_volumes_of_few_channels(kind: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    came, plain = [], pool_rules._volumes
+    monkeypatch.setattr(pool_rules, "_volumes", lambda *given: (came.append(1), plain(*given))[1])
+    rng = np.random.default_rng(len(kind))
+    name = {"max": "MaxPool", "l1": "LpPool", "l2": "LpPool"}.get(kind, "AveragePool")
+    more = {"padded": {"count_include_pad": 1}, "l1": {"p": 1}, "l2": {"p": 2}}.get(kind, {})
+    for case in range(25):
+        shape = (int(rng.integers(1, 4)), int(rng.integers(1, 4)), *(int(d) for d in rng.integers(1, 22, 3)))
+        attrs: dict[str, Any] = {
+            "kernel_shape": [int(k) for k in rng.integers(1, 5, 3)], "ceil_mode": int(rng.integers(2)),
+            "strides": [int(s) for s in rng.integers(1, 4, 3)],
+            "dilations": [int(d) for d in rng.integers(1, 3, 3)], **more}
+        attrs["pads"] = [int(rng.integers((k - 1) * d + 1)) for k, d in zip(
+            attrs["kernel_shape"] * 2, attrs["dilations"] * 2, strict=True)]
+        x = (rng.normal(size=shape) * 3).astype(dtype)
+        for rare in (np.nan, np.inf, -np.inf):
+            x[rng.random(shape) < 0.002] = rare
+        try:
+            with np.errstate(invalid="ignore"):
+                want = find("", name, 22).bind(attrs)(x)
+        except ValueError:
+            continue
+        elem = helper.np_dtype_to_tensor_dtype(x.dtype)
+        nodes = [helper.make_node(name, ["x"], ["y"], **attrs), helper.make_node("Neg", ["y"], ["z"])]
+        graph = helper.make_graph(
+            nodes[:1 + case % 2], "g", [helper.make_tensor_value_info("x", elem, shape)],
+            [helper.make_tensor_value_info("yz"[case % 2], elem, None)])
+        made = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 22)])
+        [y] = InferenceSession(made.SerializeToString()).run(None, {"x": x})
+        close(y, -want if case % 2 else want, 0 if kind == "max" else TOLERANCE[dtype])
+    assert bool(came) == (kind == "max" or dtype != "float16")
 
 
 @draws(60)

@@ -128,6 +128,10 @@ def pooled(lo: Lowering, x: Tensor, kind: str, attrs: dict[str, Any], zero: Tens
             x.strides[1] != 1 or shape[1] == 1) and _in_rows(
                 win.out[1], win.strides[1], win.kernel[1], lanes_for(lo.machine, dtype)):
         return _planes(lo, x, kind, win, bool(attrs.get("count_include_pad")))
+    if (kind == "max" and dtype in pool.PLANES or kind != "place" and dtype in (F, "float64")) and (
+            len(win.size) == 3 and shape[1] < FEW_CHANNELS and x.contiguous
+            and max(win.strides) <= pool.FARTHEST and max(win.kernel) <= _MOST_TAPS):
+        return _volumes(lo, x, kind, win, bool(attrs.get("count_include_pad")))
     t = image(lo, x)
     if kind == "max" and _apart(math.prod(win.kernel[:-1]), win.kernel[-1], math.prod(win.size[:-1]),
                                 math.prod(win.out[:-1]), win.out[-1]):
@@ -179,6 +183,29 @@ def _planes(lo: Lowering, x: Tensor, kind: str, win: Window, padded: bool) -> Pe
                        x.strides[2] * win.dilations[0], *to.strides[:3], *tables],
                 math.prod(shape[:3]), max(1, _GRAIN // (wide + width)),
                 room * BYTES[pool.working_type(x.dtype)])
+        if to is not out:
+            store(lo, out, tree or Expr.leaf(0, x.dtype), [to, *operands])
+    return Pending(shape, x.dtype, emit)
+
+
+def _volumes(lo: Lowering, x: Tensor, kind: str, win: Window, padded: bool) -> Pending:
+    """Windows of three axes of few channels: of each plane, then of the numbers of planes side by side."""
+    (images, channels), (deep, *plane) = x.shape[:2], win.size
+    small = Window(*(along[1:] for along in (win.size, win.kernel, win.strides, win.dilations, win.begin,
+                                             win.end, win.out)))
+    numbers = math.prod(small.out)
+    lines = Window((deep, numbers), (win.kernel[0], 1), (win.strides[0], 1), (win.dilations[0], 1),
+                   (win.begin[0], 0), (win.end[0], 0), (win.out[0], numbers))
+    shape, flat = (images, channels, *win.out), (images, channels, win.out[0], numbers)
+
+    def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        planes = lo.new((images, channels * deep, *small.out), x.dtype)
+        within = x.view((images, channels * deep, *plane), c_strides((images, channels * deep, *plane)))
+        _planes(lo, within, kind, small, padded).emit(lo, planes, None, [])
+        to = out if tree is None and out.contiguous else lo.new(shape, x.dtype)
+        stacked = (images, channels, deep, numbers)
+        _planes(lo, planes.view(stacked, c_strides(stacked)), kind, lines, padded).emit(
+            lo, to.view(flat, c_strides(flat)), None, [])
         if to is not out:
             store(lo, out, tree or Expr.leaf(0, x.dtype), [to, *operands])
     return Pending(shape, x.dtype, emit)
