@@ -219,6 +219,25 @@ def test_float_remainders_are_exact(name: str, dtype: str, target: Machine) -> N
     assert np.array_equal(np.signbit(got)[number], np.signbit(expected)[number])
 
 
+@every_machine
+@pytest.mark.parametrize("dtype", ("int64", "uint64"))
+@pytest.mark.parametrize("name", ("quotient", "fmod", "remainder"))
+def test_quotients_of_64_bits(name: str, dtype: str, target: Machine) -> None:
+    """Of numbers that float64 has all of, whole multiples and what is one less, at the bound and beyond."""
+    rng = np.random.default_rng(8)
+    b = rng.integers(1, np.exp2(rng.uniform(1, 52, 40_000)).astype(np.int64))
+    a = b * rng.integers(1, np.maximum(1, (1 << 52) // b) + 1) - rng.integers(0, 2, b.size)
+    a[:8], b[:4] = (1 << 52) - 1, (1, 2, 3, (1 << 52) - 1)
+    far = slice(30_000, None)
+    a[far] += rng.integers(0, 1 << 10, a[far].size) << rng.integers(0, 52, a[far].size)
+    if dtype == "int64":
+        a, b = a * rng.choice([1, -1], a.size), b * rng.choice([1, -1], b.size)
+    a, b = a.astype(dtype), b.astype(dtype)
+    rest = np.fmod(a, b)
+    expected = {"quotient": (a - rest) // b, "fmod": rest, "remainder": np.remainder(a, b)}[name]
+    np.testing.assert_array_equal(computed(call(name, dtype, dtype), [a, b], target), expected)
+
+
 def sample(rng: np.random.Generator, name: str, count: int) -> np.ndarray:
     dtype = DTYPES[name]
     if name == "bool":

@@ -148,11 +148,13 @@ def test_a_damaged_or_foreign_pack_is_ignored(units: dict[str, Unit], content: b
     some = list(units.values())
     placed(content)
     right = pack.find(some, HOST)
-    drawn = np.random.default_rng(3)
-    for at in [*range(0, 48, 5), *drawn.integers(48, len(content), 60)]:
+    drawn, lost = np.random.default_rng(3), 0
+    for at in (places := [*range(0, 48, 5), *drawn.integers(48, len(content), 60).tolist()]):
         placed(content[:at] + bytes([content[at] ^ 1 << int(drawn.integers(8))]) + content[at + 1:])
         found = pack.find(some, HOST)
-        assert len(found) < len(some) and all(found[i] == right[i] for i in found)
+        assert all(found[i] == right[i] for i in found) and (at >= 48 or len(found) < len(some))
+        lost += len(found) < len(some)
+    assert lost >= len(places) - 3  # what deflate fills a byte up with says nothing
     for at in (0, 7, 40, len(content) // 2, len(content) - 1):
         placed(content[:at])
         assert all(data == right[i] for i, data in pack.find(some, HOST).items())

@@ -4,7 +4,8 @@
 that lie as one joined, the innermost in vectors. In memory order of the result: `outer` dimensions, of which
 an item is one position; a `middle` one looped over inside an item; the inner one, which where it is long is
 `cut` into blocks, one an item. Rows of at most `SHORT_ROW` elements have a kernel of their own, that puts
-several into a vector; copies of such rows that do not lie together go from row to row.
+several into a vector, as have longer ones without gaps where operands are spread; copies of short rows that
+do not lie together go from row to row.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ BLOCK = 4096
 ENOUGH = 1 << 14
 """Operations below which work is not divided."""
 
-SHORT_ROW, ROWS = 4, 1024
-"""Elements of a row up to which a vector holds several, and rows of an item then."""
+SHORT_ROW, REPEATED, ROWS = 4, 16, 1024
+"""Elements of a row up to which a vector holds several, of one beside operands that are spread along rows or
+are the same for all of them, and rows of an item then."""
 
+_LYING = frozenset({"row", "each", "cycle", "one"})
+"""How operands of rows lie that are longer than `SHORT_ROW`."""
 _LONGEST = 48
 """Operations that the kernel of short rows may write out."""
 
@@ -103,7 +107,7 @@ def _ways(made: Nest, tree: Expr) -> tuple[str, ...] | None:
     `row`: without gaps; `back`: so, each row from its last element to its first; `pitch`: rows apart;
     `plane`: rows next to each other for each element; `each`: one element a row; `cycle`: every row the same;
     `one`: one element in all."""
-    if len(made.sizes) < 2 or not 1 < made.sizes[-1] <= SHORT_ROW or made.sizes[-1] * tree.size() > _LONGEST:
+    if len(made.sizes) < 2 or not 1 < made.sizes[-1] <= REPEATED or made.sizes[-1] * tree.size() > _LONGEST:
         return None
     few, found = made.sizes[-1], []
     for row, step in (s[-2:] for s in made.strides):
@@ -119,6 +123,8 @@ def _ways(made: Nest, tree: Expr) -> tuple[str, ...] | None:
             found.append({0: "one", 1: "each"}.get(row, ""))
         else:
             found.append("plane" if row == 1 else "")
+    if few > SHORT_ROW and (found[0] != "row" or not _LYING.issuperset(found[1:])):
+        return None
     return tuple(found) if all(found) and found[0] in ("row", "pitch") else None
 
 
@@ -309,10 +315,10 @@ def short_rows(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], ways: tu
             return [f.splat(f.load(elems[i], base), lanes)] * few
         if ways[i] != "cycle":
             return None
-        row = f.undef(ty)
+        row = [f.undef(ty)] * -(-few // lanes)
         for c in range(few):
-            row = f.insert(row, f.load(elems[i], base, c), c)
-        return [f.shuffle(row, None, [c for _, c in places]) for places in every]
+            row[c // lanes] = f.insert(row[c // lanes], f.load(elems[i], base, c), c % lanes)
+        return [picked(f, row, [divmod(c, lanes) for _, c in places]) for places in every]
 
     def read(i: int, base: V, r: V, rest: V | None) -> list[V]:
         ty, cell = vec(elems[i], lanes), _cell(elems[i])

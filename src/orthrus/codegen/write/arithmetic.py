@@ -84,10 +84,26 @@ def by_floats(f: Function, a: V, b: V, unsigned: bool = False) -> V:
 def quotient(f: Function, a: V, b: V, unsigned: bool = False) -> V:
     """Integer a / b rounded to zero; it wraps, and is a where b is 0."""
     safe = f.select(b.eq(0), f.const(b.ty, 1), b)
-    if unsigned:
-        return f.binary("udiv", a, safe)
-    negated = safe.eq(-1)
-    return f.select(negated, -a, a // f.select(negated, f.const(b.ty, 1), safe))
+
+    def whole() -> V:
+        if unsigned:
+            return f.binary("udiv", a, safe)
+        negated = safe.eq(-1)
+        return f.select(negated, -a, a // f.select(negated, f.const(b.ty, 1), safe))
+
+    def real() -> V:
+        return f.cast(f.cast(a, F64, unsigned) / f.cast(safe, F64, unsigned), a.elem, unsigned)
+    if a.elem != I64 or a.lanes == 1:
+        return whole()
+    far = [f.compare("ge", v if unsigned else v + _HALF, _HALF << (not unsigned), unsigned=True)
+           for v in (a, safe)]
+    (found,) = f.when(any_lane(f, far[0] | far[1]), whole, real)
+    return found
+
+
+_HALF = 1 << 52
+"""Two integers of 64 bits that are no larger, in magnitude, have a quotient in float64 whose whole part is
+right: it is off by less than what it lacks to the next integer."""
 
 
 def shift_left(f: Function, x: V, by: V) -> V:
