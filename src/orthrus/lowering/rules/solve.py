@@ -9,8 +9,8 @@ from ...ir import No, Node
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor
 
-LARGEST = 32
-"""Rows up to which a matrix is eliminated row by row: LAPACK, which goes by blocks, is faster beyond."""
+LARGEST = 128
+"""Rows up to which a matrix is eliminated row by row; larger ones are LAPACK's, which goes by blocks."""
 GRAIN = 1 << 13
 
 
