@@ -61,15 +61,18 @@ def index_at(f: Body, status: V, indices: V, at: V, dtype: str, size: V) -> tupl
 def _copied(f: Body, elem: str, lanes: int, source: V, target: V, count: V) -> None:
     """`count` elements next to each other."""
     ty = vec(elem, lanes)
-    whole = count & -lanes
-    f.loop(0, whole, lanes, [], lambda i: f.store(f.load(ty, source, i), target, i))
-    if elem in (I32, I64):
-        def rest() -> None:
-            mask = f.mask(lanes, count - whole)
-            f.store_masked(f.load_masked(ty, source, whole, mask), target, whole, mask)
-        f.when(whole < count, rest)
-    else:
-        f.loop(whole, count, 1, [], lambda i: f.store(f.load(elem, source, i), target, i))
+
+    def vectors() -> None:
+        whole = count & -lanes
+        f.loop(0, whole, lanes, [], lambda i: f.store(f.load(ty, source, i), target, i))
+        if elem in (I32, I64):
+            def rest() -> None:
+                mask = f.mask(lanes, count - whole)
+                f.store_masked(f.load_masked(ty, source, whole, mask), target, whole, mask)
+            f.when(whole < count, rest)
+        else:
+            f.loop(whole, count, 1, [], lambda i: f.store(f.load(elem, source, i), target, i))
+    f.copied(elem, source, target, count, vectors)
 
 
 @template("out:ptr x:ptr indices:ptr status:ptr count:i64 chunk:i64 step:i64")

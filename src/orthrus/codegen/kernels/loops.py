@@ -221,6 +221,13 @@ def loop(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], kinds: tuple[i
             f.loop(0, rest, 1, [], lambda lane: f.store(f.extract(value, lane), to, lane * step))
 
     def line(places: Sequence[V], begin: V | int, end: V) -> None:
+        if tree.op == "leaf" and set(kinds) == {CONTIGUOUS}:
+            to, source = (f.gep(place, begin, _cell(elems[0])) for place in places)
+            f.copied(elems[0], source, to, end - begin, lambda: vectors(places, begin, end))
+        else:
+            vectors(places, begin, end)
+
+    def vectors(places: Sequence[V], begin: V | int, end: V) -> None:
         if unroll * wide > lanes:
             (begin,) = f.loop(begin, end - (unroll * wide - 1), unroll * wide, [f.i64(begin)],
                               lambda x, _: many(places, x))
