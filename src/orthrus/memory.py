@@ -1,17 +1,21 @@
-"""Memory for what stays: pieces of large reserves, in huge pages where the system has them.
+"""Memory for what stays: pieces of large reserves, in huge pages where the system has them; and for large
+results.
 
 In: sizes. Out: arrays of bytes that begin at a cache line. A piece that nobody refers to any more gives its
-pages back at once, whatever its neighbours do.
+pages back at once, whatever its neighbours do; those of results are kept for a while.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import mmap
 import os
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -70,6 +74,46 @@ def passing(size: int) -> np.ndarray:
     whole = np.empty(size + LINE, np.uint8)
     start = -whole.ctypes.data % LINE
     return whole[start:start + size]
+
+
+LARGE = 1 << 25
+"""Bytes of an array beyond which the C library asks the system for new pages each time."""
+_IDLE = 1 << 28
+_idle: deque[mmap.mmap] = deque()
+"""Pages that nobody looks at, the latest last; all together have `_IDLE` bytes at most."""
+
+
+def handed_out(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """An array for a caller to keep. A large one is in memory that is used again once nobody looks at it:
+    pages that are new are written twice, by the system first."""
+    size = math.prod(shape) * dtype.itemsize
+    if size <= LARGE or dtype.hasobject or (pages := _found(size) or _mapped(size)) is None:
+        return np.empty(shape, dtype)
+    piece = np.frombuffer(pages, np.uint8, size)
+    weakref.finalize(piece, _idled, pages).atexit = False
+    return piece.view(dtype).reshape(shape)
+
+
+def _found(size: int) -> mmap.mmap | None:
+    """Idle pages of about `size` bytes."""
+    for pages in tuple(_idle):
+        if size <= len(pages) <= size + size // 4:
+            with contextlib.suppress(ValueError):  # somebody else may have been faster
+                _idle.remove(pages)
+                return pages
+    return None
+
+
+def _idled(pages: mmap.mmap) -> None:
+    _idle.append(pages)
+    release(_IDLE)
+
+
+def release(most: int = 0) -> None:
+    """Give idle pages back to the system, the oldest first, until they have `most` bytes."""
+    with contextlib.suppress(IndexError):
+        while sum(map(len, tuple(_idle))) > most:
+            _idle.popleft()
 
 
 def _mapped(size: int) -> mmap.mmap | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import memory
 from ..codegen.runtime.cells import JUMP, STEP
 from ..codegen.runtime.fastcall import FastRun
 from ..codegen.write.notes import NOTED, refuse
@@ -211,8 +212,9 @@ class Instance:
 
 def entered(plan: Plan, inputs: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> FastRun | None:
     """What runs a plan for `inputs`, (shape, type) each, all in generated code; None where it has other
-    steps."""
-    if not plan.native:
+    steps, or results that are large, see `handed_out`."""
+    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in plan.outputs]
+    if not plan.native or max(sizes, default=0) > memory.LARGE:
         return None
     instance = plan.take()
     call: Any = instance.parts[0][0]

@@ -18,6 +18,7 @@ from ..codegen.write.template import OUTSIDE
 from ..errors import pass_on
 from ..kernels import Contents, Part, readable
 from ..limits import HARMLESS, reserve
+from ..memory import handed_out
 from ..shapes.symbolic import Sizes
 from . import control as _control  # noqa: F401
 from .device import PartDevice
@@ -155,11 +156,11 @@ class Native(ShapedPart[Plan]):
             outputs = [self.device.empty(shape, dtype) for shape, dtype in plan.outputs]
         else:
             arrays = readable(arrays)
-            outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs] if not targets else [
+            outputs = [handed_out(shape, dtype) for shape, dtype in plan.outputs] if not targets else [
                 t if t is not None and _takes(t, shape, dtype, (
                     *(a for j, a in enumerate(arrays) if (j, i) not in plan.code.appends or not _same(a, t)),
                     *targets[:i], *targets[i + 1:]))
-                else np.empty(shape, dtype)
+                else handed_out(shape, dtype)
                 for i, (t, (shape, dtype)) in enumerate(zip(targets, plan.outputs, strict=True))]
         try:
             instance = plan.take()

@@ -24,6 +24,7 @@ from ..ir import Graph, OptionalType, Value
 from ..kernels import HOST, Device, DeviceArray, KernelRegistryManager, Lanes, copied, running
 from ..limits import Deadline, swap, using
 from ..locks import lock
+from ..memory import release
 from ..modelfile import ModelFile
 from ..partition import Placement, partition
 from ..plan import Call, Program, build
@@ -502,6 +503,7 @@ class Engine:
         if ("cpu", 0) in devices:
             for fetch in list(self._fetches.values()):
                 fetch.shrink()
+            release()
         for lanes, name in zip(reversed(self._lanes), reversed(self.arenas), strict=False):
             if name in devices:
                 lanes.allocator.trim()
