@@ -129,7 +129,8 @@ def pooled(lo: Lowering, x: Tensor, kind: str, attrs: dict[str, Any], zero: Tens
                 win.out[1], win.strides[1], win.kernel[1], lanes_for(lo.machine, dtype)):
         return _planes(lo, x, kind, win, bool(attrs.get("count_include_pad")))
     if (kind == "max" and dtype in pool.PLANES or kind != "place" and dtype in (F, "float64")) and (
-            len(win.size) == 3 and shape[1] < FEW_CHANNELS and x.contiguous
+            len(win.size) == 3 and x.contiguous
+            and shape[1] < FEW_CHANNELS * (1 + (2 * win.out[2] >= lanes_for(lo.machine, dtype)))
             and max(win.strides) <= pool.FARTHEST and max(win.kernel) <= _MOST_TAPS):
         return _volumes(lo, x, kind, win, bool(attrs.get("count_include_pad")))
     t = image(lo, x)
