@@ -111,6 +111,7 @@ def _tables() -> Iterator[Network]:
         for classes in (0, 2, 3):
             yield partial(tables.forest, rows, 10, 20, classes)
             yield partial(tables.forest, rows, 30, 100, classes)
+            yield from (partial(tables.forest, rows, 10, 1, classes, depth) for depth in (4, 10))
             yield partial(tables.fitted, rows, 10, classes)
         for only in (0, 1):
             yield partial(tables.forest, rows, 30, 100, 2, only=only)
