@@ -40,6 +40,7 @@ FAMILIES: tuple[Callable[[], Iterator[tuple[str, Case]]], ...] = (
     movement.gathers,
     movement.images,
     classical.classical,
+    classical.trees,
     classical.text,
     classical.control,
     classical.odd,
@@ -51,6 +52,9 @@ FAMILIES: tuple[Callable[[], Iterator[tuple[str, Case]]], ...] = (
     odd.movement,
     odd.best,
     odd.transposed,
+    odd.runs,
+    odd.windows,
+    odd.single,
     quantized,
 )
 

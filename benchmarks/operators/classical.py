@@ -47,6 +47,26 @@ def _trees(
     return attrs | ({} if prefix == "class" else {"n_targets": targets})
 
 
+def trees() -> Cases:
+    """Few of them."""
+    for count in (1, 4):
+        for depth in (4, 10):
+            for rows in (1, 2000):
+                attrs = _trees("TreeEnsembleRegressor", count, depth, 10, 1)
+                name = f"TreeEnsembleRegressor {count} of depth {depth}, {rows} rows"
+                yield name, case("TreeEnsembleRegressor", {"x": floats(rows, 10)}, domain=ML, **attrs)
+    about = {"offset": [0.5] * 10, "scale": [2.0] * 10}
+    for rows in (1, 300):
+        x = {"x": floats(rows, 10, dtype=D)}
+        yield f"Scaler double {rows}", case("Scaler", x, domain=ML, **about)
+        for norm in ("L1", "L2", "MAX"):
+            yield f"Normalizer {norm} double {rows}", case("Normalizer", x, domain=ML, norm=norm)
+        y = {"x": np.arange(rows).astype(F) % 5}
+        cats = {"cats_int64s": [0, 1, 2, 3]}
+        yield f"OneHotEncoder float {rows}", case("OneHotEncoder", y, domain=ML, **cats)
+        yield f"Binarizer {rows}", case("Binarizer", {"x": floats(rows, 10)}, domain=ML, threshold=0.3)
+
+
 def classical() -> Cases:
     labels: dict[str, dict[str, Any]] = {
         "ids": {"classlabels_int64s": [0, 1, 2]},

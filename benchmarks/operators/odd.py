@@ -52,6 +52,15 @@ def folds() -> Cases:
             yield f"{kind} double {sides}", case(kind, x, kernel_shape=[3] * axes, strides=[2] * axes)
 
 
+def single() -> Cases:
+    """Over rows of one element, and of matrices that are no longer small."""
+    for kind in ("Softmax", "LogSoftmax", "Hardmax"):
+        yield f"{kind} 70000x1", case(kind, {"x": floats(70000, 1)}, axis=1)
+    for rows in (40, 64):
+        x = floats(5, rows, rows) * np.float32(0.15)
+        yield f"Det {rows}", case("Det", {"x": x})
+
+
 def movement() -> Cases:
     """Interleaved, taken apart, repeated and mirrored by few elements."""
     for dtype in (F, U8, I64):
@@ -110,8 +119,49 @@ def best() -> Cases:
             )
 
 
+def runs() -> Cases:
+    """Copies of runs of a few bytes and of many, rows beside what is spread over them."""
+    for dtype in (U8, F):
+        for shape, order in (((8, 10000, 4), (1, 0, 2)), ((3, 24, 302, 2), (2, 0, 1, 3))):
+            name = f"Transpose {_name(dtype)} {'x'.join(map(str, shape))}"
+            yield name, case("Transpose", {"x": mixed(*shape, dtype=dtype)}, perm=order)
+    for dtype in (U8, F, I64):
+        for width in (5, 8, 13):
+            x, size = {"x": mixed(3, 1, width, dtype=dtype)}, {"s": np.array([3, 2000, width])}
+            yield f"Expand {_name(dtype)} 2000 rows of {width}", case("Expand", x, size)
+            y = {"x": mixed(2000, width, dtype=dtype), "y": mixed(width, dtype=dtype) + dtype(7)}
+            yield f"Add {_name(dtype)} 2000x{width} and {width}", case("Add", y)
+    for rows, width in ((200, 8000), (2000, 5000)):
+        x = {"x": floats(50, width), "i": np.arange(rows) % 50}
+        yield f"Gather {rows} rows of {width}", case("Gather", x)
+    for kind in ("Div", "Mod"):
+        x = {"x": mixed(3000, 8, dtype=I64), "y": np.arange(1, 9)}
+        yield f"{kind} int64 3000x8 and 8", case(kind, x)
+    yield "Mod double", case("Mod", {"x": floats(30000, dtype=D), "y": floats(30000, dtype=D)}, fmod=1)
+
+
+def windows() -> Cases:
+    """Pools of three axes and few channels."""
+    for channels, size, step in ((3, (20, 20, 20), 1), (1, (13, 20, 28), 2), (5, (28, 28, 28), 1)):
+        for kind in ("MaxPool", "AveragePool"):
+            x = {"x": floats(1, channels, *size)}
+            name = f"{kind} k3 s{step} {channels}x{'x'.join(map(str, size))}"
+            yield name, case(kind, x, kernel_shape=[3] * 3, strides=[step] * 3)
+
+
 def transposed() -> Cases:
-    """Convolutions without steps, to few channels."""
+    """Convolutions to few channels, without steps and with them."""
+    for cin, cout, kernel, step, size in (
+        (64, 8, 4, 1, (28, 28)),
+        (64, 8, 5, 2, (28, 28)),
+        (64, 10, 4, 2, (28, 28)),
+        (24, 2, 5, 2, (8, 5, 8)),
+        (32, 1, 4, 1, (14, 14, 14)),
+        (64, 3, 8, 4, (28, 28)),
+    ):
+        x, w = {"x": floats(1, cin, *size)}, {"w": floats(cin, cout, *[kernel] * len(size))}
+        name = f"ConvTranspose k{kernel} s{step} {cin} to {cout}, {'x'.join(map(str, size))}"
+        yield name, case("ConvTranspose", x, w, strides=[step] * len(size))
     for cin, cout, kernel, size in (
         (4, 1, 31, (400,)),
         (64, 1, 31, (1000,)),
