@@ -208,15 +208,18 @@ def softmax(lo: Lowering, node: Node) -> Pending | Lazy | No:
     reduced = (axis,) if node.op.since >= 13 else tuple(range(axis, len(shape)))
     dtype, log = lo.dtype(x), node.op_type == "LogSoftmax"
     if math.prod(shape[a] for a in reduced) == 1:
-        return lo.elementwise([x], lambda dtypes: _of_one(Expr.leaf(0, dtypes[0]), log))
+        return of_one(lo, x, log)
     steps = dtype if not log and dtype in FLOATS[1:] and node.op.since >= 13 else ""
     return softmax_rows_of(lo, reading(lo, x), reduced, dtype, log, steps)
 
 
-def _of_one(x: Expr, log: bool) -> Expr:
-    total = computed(x.dtype)
-    none = Expr("sub", (x.cast(total), x.cast(total)), total)
-    return (none if log else Expr("add", (none, Expr.const(1.0, total)), total)).cast(x.dtype)
+def of_one(lo: Lowering, x: Value, log: bool = False) -> Lazy | No:
+    """The softmax of each number by itself, or its logarithm."""
+    def tree(dtypes: list[str]) -> Expr:
+        leaf, total = Expr.leaf(0, dtypes[0]), computed(dtypes[0])
+        none = Expr("sub", (leaf.cast(total), leaf.cast(total)), total)
+        return (none if log else Expr("add", (none, Expr.const(1.0, total)), total)).cast(leaf.dtype)
+    return lo.elementwise([x], tree)
 
 
 def softmax_rows_of(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, log: bool = False,

@@ -6,6 +6,7 @@ gives each byte a byte is looked up in a table that the operator's definition ma
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -30,7 +31,7 @@ from ...tensor import Tensor, c_strides
 from ...walk import merged, order_like
 from .. import reduce
 from ..pool import pooled
-from ..rows import reading, softmax_rows_of
+from ..rows import of_one, reading, softmax_rows_of
 from . import int8
 from .int8 import coded, number
 from .quantize import dequantized, one, quantized
@@ -324,7 +325,8 @@ def qlinear_softmax(lo: Lowering, node: Node) -> Lazy | No:
     if isinstance(value, No):
         return value
     axes = (axis,) if attrs["opset"] >= 13 else tuple(range(axis, len(shape)))
-    made = softmax_rows_of(lo, reading(lo, value), axes, F)
+    made = of_one(lo, value) if math.prod(shape[a] for a in axes) == 1 else (
+        softmax_rows_of(lo, reading(lo, value), axes, F))
     return _finished(lo, made, y_scale, y_zero, lo.dtype(x))
 
 
