@@ -183,10 +183,12 @@ class _Product:
         wanted = 1 if small and self.depth <= 16 * deep else BUSY * units // programs
         part, parts = self._part(deep, max(1, min(wanted, self.depth // (4 * deep), 64)))
         closing, cells = closed(out, tree, operands, factors.total, self.groups)
-        spec = product_rows(factors=factors, closing=closing, rows=self.rows, strip=strip,
+        rows = next(r for r in (1, 2, FEW) if self.rows <= r)
+        spec = product_rows(factors=factors, closing=closing, rows=rows, strip=strip,
                             even=self.depth % deep == 0, cut=parts > 1)
-        self.lo.step(spec, [*tensors, *arriving(self.lo, parts, programs, wide * self.rows, factors.total),
-                            *cells, self.n, self.depth, part, self.count, *numbers], programs * parts)
+        self.lo.step(spec, [*tensors, *arriving(self.lo, parts, programs, wide * rows, factors.total),
+                            *cells, self.n, self.depth, part, self.count,
+                            *([self.rows] if rows > 2 else []), *numbers], programs * parts)
 
     def _part(self, step: int, parts: int) -> tuple[int, int]:
         """How many elements of k each part has, and how many parts there are then."""

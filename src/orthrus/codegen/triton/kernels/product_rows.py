@@ -26,11 +26,13 @@ class Strip:
 @kernel
 def product_rows(k: Writer, *, factors: Factors, closing: Closing, rows: int, strip: Strip, even: bool,
                  cut: bool) -> None:
-    """A·B of `rows` rows. Programs count parts of k, batches and strips; `even`, `cut`: as of `products`."""
+    """A·B of `rows` rows, `m` of which are there where they are more than two. Programs count parts of k,
+    batches and strips; `even`, `cut`: as of `products`."""
     a, b = (k.pointer(name, d) for name, d in zip("ab", factors.dtypes, strict=True))
     parts = Parts(k, factors.total, cut)
     close = closing.declare(k)
     n, depth, part, batches = k.size("n"), k.count("depth", not even), k.size("part"), k.count("batches")
+    m = k.count("m") if rows > 2 else ""
     along = factors.along(k)
     walking = factors.walk.declare(k, "in")
     upright = factors.depth[1] == "1"
@@ -52,7 +54,7 @@ def product_rows(k: Writer, *, factors: Factors, closing: Closing, rows: int, st
     (at, mask), = walking.offsets([1], [("batch", None), ("0", None), (across, f"{across} < {n}")])
     k.text(f"b_at = {b} + ({at}) + ({down} + first){wide} * {along[1]}")
     for r in range(rows):
-        k.text(f"row{r} = tl.full((), {r}, tl.int32)")
+        k.text(f"row{r} = {f'tl.minimum({m} - 1, {r})' if m else f'tl.full((), {r}, tl.int32)'}")
         (at, _), = walking.offsets([0], [("batch", None), (f"row{r}", None), ("0", None)])
         k.text(f"""
             a_at{r} = {a} + ({at}) + (rk + first){wide} * {along[0]}
@@ -74,4 +76,5 @@ def product_rows(k: Writer, *, factors: Factors, closing: Closing, rows: int, st
     with parts.last("program", f"{batches} * strips", [f"sum{r}" for r in range(rows)],
                     f"tl.arange(0, {strip.n})", strip.n) as sums:
         for r, value in enumerate(sums):
-            close.store(value, [("batch", None), (f"row{r}", None), ("rn", f"rn < {n}")])
+            inside = f"(rn < {n}) & ({r} < {m})" if r > 1 else f"rn < {n}"
+            close.store(value, [("batch", None), (f"row{r}", None), ("rn", inside)])

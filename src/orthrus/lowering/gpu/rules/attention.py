@@ -15,7 +15,7 @@ from ...rules import attention_contrib
 from ...rules.attention import Heads
 from ...tensor import Tensor
 from .. import products
-from ..elements import power
+from ..elements import power, several
 from ..lower import GpuLowering, Out, writes
 
 _TILE = 1 << 11
@@ -150,7 +150,7 @@ def turned(lo: GpuLowering, x: Tensor, caches: tuple[Tensor, Tensor], positions:
     cos = caches[0]
     per_batch, row = (0, cos.strides[0]) if cos.rank == 2 else (cos.strides[0], cos.strides[1])
     near, units = _near(x, made), batch * heads * length
-    rows = max(1, min(power(units), _TILE // power(size)))
+    rows = several(units, _TILE // power(size))
     spec = attention_cache.turn(dtype=x.dtype, size=size, half=cos.shape[-1], near=near, rows=rows,
                                 interleaved=interleaved,
                                 positions_type="" if positions is None else positions.dtype)

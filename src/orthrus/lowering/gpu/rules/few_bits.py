@@ -18,7 +18,7 @@ from ...rules import few_bits as shared
 from ...rules.few_bits import FLOATS, MS, Weights
 from ...tensor import Tensor
 from .. import few_bits
-from ..elements import power
+from ..elements import power, several
 from ..lower import GpuLowering, Out, Pending, lowers, writes
 
 _ELEMENTS, _COLUMNS = 1024, 512
@@ -41,7 +41,7 @@ def rows_of_codes(lo: GpuLowering, out: Tensor, codes: Tensor, scales: Tensor, z
     """The rows of a matrix of codes that `where` names, as floats."""
     width = out.shape[-1]
     columns = min(_COLUMNS, power(width))
-    rows = min(_ELEMENTS // columns, power(where.size))
+    rows = several(where.size, _ELEMENTS // columns)
     pieces = -(-width // columns)
     assert how.zeros != "floats"
     form = Codes(how.bits, how.block, how.scale, how.zeros)

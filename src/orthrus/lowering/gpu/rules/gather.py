@@ -8,7 +8,7 @@ from ....codegen.triton.kernels import gather
 from ....codegen.write.expr import Expr
 from ...rules import gather as shared
 from ...tensor import Tensor
-from ..elements import power
+from ..elements import power, several
 from ..lower import GpuLowering, Out, writes
 from ..walks import closed, walk
 
@@ -57,7 +57,7 @@ def _gathered(lo: GpuLowering, out: Tensor, x: Tensor, indices: Tensor, last: in
     source, (x_walked, i_walked), numbers = walk([x, indices], groups)
     count, width = math.prod(out.shape[:last]), math.prod(out.shape[last:])
     columns = min(_COLUMNS, power(width))
-    rows = max(1, min(_ROWS // columns, power(count)))
+    rows = several(count, _ROWS // columns)
     spec = gather.gather_rows(closing=closing, source=source, dtype=x.dtype, index=indices.dtype,
                               parts=len(moves) // 2, rows=rows, columns=columns)
     lo.step(spec, [*cells, x_walked, i_walked, Out(lo.status), *numbers, count, width, apart, *moves],

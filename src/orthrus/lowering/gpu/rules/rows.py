@@ -16,7 +16,7 @@ from ...rules import rows as shared
 from ...rules.reduce import TYPES, Folded
 from ...rules.rows import FLOATS, lying
 from ...tensor import Tensor, c_strides
-from ..elements import power
+from ..elements import power, several
 from ..lower import GpuLowering, Lazy, Out, Pending, lowers, writes
 from ..products import FEW
 from ..rows import fold, groups, tile
@@ -149,7 +149,7 @@ def top_k(lo: GpuLowering, node: Node) -> tuple[Tensor, Tensor] | No:
         again = best_pieces(reading=None, columns=PIECE, kept=power(k), least=least)
         held, length = _best(lo, again, [held], count, length, power(k))
     columns = power(length)
-    form = Tile(min(power(count), max(1, PIECE // 2 // columns)), columns, True)
+    form = Tile(several(count, PIECE // 2 // columns), columns, True)
     spec = best_rows(reading=reading, values=first, places=second, tile=form, least=least,
                      sorted_pieces=held is not None)
     lo.step(spec, [*cells, *more, *others, *([] if held is None else [held]), count, length, k],
