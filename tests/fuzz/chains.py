@@ -177,8 +177,8 @@ def reduced(n: Net) -> None:
     """A reduction, and what it was of beside it."""
     rank = n.x.array.ndim
     axes = n.r.sample(range(1, rank), n.r.randint(1, rank - 1))
-    made = n.g.emit(n.r.choice(("ReduceMean", "ReduceMax", "ReduceSum", "ReduceL2", "ReduceMin", "ReduceSumSquare",
-                                "ReduceLogSumExp")), n.x, n.g.ints(*axes), keepdims=1)
+    op = n.r.choice(("Mean", "Max", "Sum", "L2", "Min", "SumSquare", "LogSumExp"))
+    made = n.g.emit(f"Reduce{op}", n.x, n.g.ints(*axes), keepdims=1)
     if made is not None:
         n.take(n.g.emit(n.r.choice(("Sub", "Add", "Mul")), n.x, made))
 
@@ -226,8 +226,8 @@ def scattered(n: Net) -> None:
     if kind == 0 and r.random() < 0.8:
         where = np.array(r.sample(range(size), r.randint(1, size)))
         parts = g.emit("Gather", n.x, g.const(where), axis=axis)
-        spread = g.emit("Expand", g.const(where.reshape([-1 if i == axis else 1 for i in range(n.x.array.ndim)])),
-                        g.emit("Shape", parts))
+        form = [-1 if i == axis else 1 for i in range(n.x.array.ndim)]
+        spread = g.emit("Expand", g.const(where.reshape(form)), g.emit("Shape", parts))
         n.take(g.emit("ScatterElements", n.x, spread, g.emit("Neg", parts), axis=axis,
                       reduction=r.choice(("none", "add", "max"))))
     elif kind == 1:
@@ -467,7 +467,8 @@ def resized(n: Net) -> None:
         ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"))))
 
 
-ANYWHERE = (curve, curve, added, added, chosen, cast, rows, reduced, summed, moved, moved, scattered, quantized)
+ANYWHERE = (curve, curve, added, added, chosen, cast, rows, reduced, summed, moved, moved, scattered,
+            quantized)
 ROWS: Sequence[Callable[[Net], None]] = (product, product, product, gated, norm, norm, attention, attention,
                                          *ANYWHERE)
 IMAGES: Sequence[Callable[[Net], None]] = (conv, conv, conv, conv, pool, resized, image_norm, *ANYWHERE)

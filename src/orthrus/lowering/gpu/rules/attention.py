@@ -17,6 +17,7 @@ from ...tensor import Tensor
 from .. import products
 from ..elements import power, several
 from ..lower import GpuLowering, Out, writes
+from ..normal import factor
 
 _TILE = 1 << 11
 """Elements of a tile of copied or turned rows."""
@@ -173,5 +174,5 @@ def projected(lo: GpuLowering, x: Value, weights: Value, bias: Value | None, sha
         operands = [lo.tensor(bias).expand(shape)]
         tree = Expr("add", (Expr.leaf(0, shared.F), Expr.leaf(1, lo.dtype(bias)).cast(shared.F)), shared.F)
     out = lo.new(shape, lo.dtype(x))
-    products.write(lo, lo.tensor(x), lo.tensor(weights), out, tree, operands)
+    products.write(lo, factor(lo, x), lo.tensor(weights), out, tree, operands)
     return out
