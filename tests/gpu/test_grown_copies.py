@@ -75,7 +75,7 @@ def growing(made: Layers) -> onnx.ModelProto:
     """The model, whose caches are of any length: one name for all."""
     model = made.model()
     del model.opset_import[:]
-    model.opset_import.extend([onnx.helper.make_opsetid("", 23), onnx.helper.make_opsetid("com.microsoft", 1)])
+    model.opset_import.extend(onnx.helper.make_opsetid(*each) for each in (("", 23), ("com.microsoft", 1)))
     for given in model.graph.input:
         for dim in given.type.tensor_type.shape.dim:
             if "past" in given.name and dim.dim_value == PAST:

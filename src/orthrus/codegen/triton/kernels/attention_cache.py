@@ -13,9 +13,9 @@ from .entering import View
 def append_rows(k: Writer, *, dtype: str, size: int, near: tuple[bool, bool, bool], ends_type: str,
                 zeroed: bool, rows: int, sure: bool) -> None:
     """A cache of keys or values with new rows in it: the `held` rows of `past`, then zeros up to `capacity`
-    where `zeroed`, and the `length` rows of `new` from row `first` (plus `ends[batch]`) on; where they do not
-    fit, which they do where it is `sure`, `status` becomes 1. Where `past` and `out` are the same memory, only new rows are written. A program
-    has `rows` rows of one head."""
+    where `zeroed`, and the `length` rows of `new` from row `first` (plus `ends[batch]`) on. Where they do not
+    fit, unless it is `sure` that they do, `status` becomes 1. Where `past` and `out` are the same memory,
+    only new rows are written. A program has `rows` rows of one head."""
     for name in ("past", "new", "out"):
         k.pointer(name, dtype)
     if ends_type:
