@@ -22,15 +22,19 @@ from orthrus.lowering.gpu.merging import merged, single
 pytestmark = pytest.mark.needs("AMD tables", "Triton")
 
 
-def asked(made: Layers, target: str) -> list[list[str]]:
-    """The kernels of each launch."""
+def steps_of(made: Layers, target: str) -> list[Any]:
+    """Launches."""
     graph = load(made.model().SerializeToString())
     optimize.optimize(graph)
     inputs: list[Any] = [(v, made.given[v.name][1], v.elem.numpy.name) for v in graph.inputs]
     lo = GpuLowering(graph.nodes, inputs, graph.outputs, TARGETS[target], {}, lambda n: reference(n).run)
     assert not lo.why
-    return [[each.spec.template for each in single([step])]
-            for step in merged(lo.steps, lo.target, lo.status.buffer)]
+    return list(merged(lo.steps, lo.target, lo.status.buffer))
+
+
+def asked(made: Layers, target: str) -> list[list[str]]:
+    """The kernels of each launch."""
+    return [[each.spec.template for each in single([step])] for step in steps_of(made, target)]
 
 
 def per_layer(make: Any, target: str, **sizes: Any) -> int:

@@ -3,15 +3,20 @@ against the definitions, whatever the norm, its type, what it adds, the numbers 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from decoder_layers import MS, Layers
+from decoder_layers import MS, Layers, gpt2, llama
 from emulated_gpu import fenced, on_gpu
 from gpu_models import by_turns, defined, numpy_type
-from test_decoder_layers import asked
+from test_decoder_layers import asked, steps_of
+
+from orthrus.codegen.triton import compile as compiling
+from orthrus.codegen.triton.targets import TARGETS
+from orthrus.lowering.gpu.plan import hints
 
 pytestmark = pytest.mark.needs("AMD tables", "Triton")
 BOUNDS = {"float32": 2e-5, "float16": 1e-2, "bfloat16": 6e-2}
@@ -120,6 +125,18 @@ def test_long_rows(k: int, few: bool) -> None:
     k -= k % 32 if few else 0
     made = gated(k, 1, "float16" if k < 9000 else "float32", 20, few)
     check(made, "float16" if k < 9000 else "float32", made.feeds(0), *by_turns(k, few))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("made", [
+    functools.partial(gpt2, 1, 768, 12), functools.partial(llama, 1, 2048, dense=True, inner=5632)],
+    ids=["GPT-2", "Llama-like"])
+def test_nvidias_kernels_spill_nothing(made: Any, target: str) -> None:
+    for step in steps_of(made(), target):
+        if "rows" in step.spec.template or step.spec.template == "together":
+            text = compiling.text_of(step.spec, TARGETS[target], hints(step, TARGETS[target]), "ptx")
+            assert ".local" not in text, step.spec
 
 
 def test_a_norm_that_is_read_otherwise_is_written() -> None:
