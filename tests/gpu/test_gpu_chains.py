@@ -24,8 +24,9 @@ def peer() -> Any:
 
 
 def examined(kind: str, seed: int, peer: Any) -> None:
+    """onnxruntime, which some operators end, is asked of networks alone."""
     subject, (target,) = MAKERS[kind](seed, False), by_turns(kind, seed)
-    found = judge.examine(subject, peer, target)
+    found = judge.examine(subject, peer if kind == "chain" else None, target)
     assert found is None or found.kind == "differs" or known.excused(found, subject), (target, found)
 
 
