@@ -1,4 +1,5 @@
-"""`python -m tests.fuzz --minutes 10`: random graphs, mutated models and single operators, by turns.
+"""`python -m tests.fuzz --minutes 10`: random graphs, mutated models, single operators and networks, by
+turns; with `--on gfx942` as an emulated GPU computes them.
 
 Each finding is a line and a folder with the model, the feeds and the command that runs it again. A switch
 such as `ORTHRUS_CHECK` holds for the workers as it is set in the environment.
@@ -26,7 +27,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long, in all")
     parser.add_argument("--seed", type=int, help="the first seed; by default the time's")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes")
-    parser.add_argument("--what", choices=("graphs", "mutations", "operators", "all"), default="all")
+    what = ("graphs", "mutations", "operators", "chains", "all")
+    parser.add_argument("--what", choices=what, default="all")
+    parser.add_argument("--on", choices=("gfx942", "gfx1100", "gfx1201", "interpreted"), default="",
+                        help="the emulated GPU that is tried, where it is not the CPU")
     parser.add_argument("--folder", type=Path, help="for findings; a new one by default")
     parser.add_argument(
         "--llvm",
@@ -47,18 +51,19 @@ def main() -> int:
     if args.worker:
         search.main(args.worker)
     if args.replay:
-        found = search.replay(args.replay)
+        found = search.replay(args.replay, args.on)
         print(found or "all is well")
         return found is not None
     folder = args.folder or Path(tempfile.mkdtemp(prefix="orthrus-fuzz-"))
     folder.mkdir(parents=True, exist_ok=True)
     seed = args.seed if args.seed is not None else int(time.time()) * 1000
     kinds = search.WHAT if args.what == "all" else (args.what,)
+    kinds = tuple(kind for kind in kinds if not args.on or kind != "mutations")
     print(f"seeds from {seed}, {args.jobs} processes, findings in {folder}", flush=True)
     failed, data = False, search.prepared(Path(os.environ["ORTHRUS_CACHE_DIR"]))
     for kind in kinds:
         until = time.time() + 60 * args.minutes / len(kinds)
-        plan = search.Plan(kind, str(folder), until, args.jobs, data, quick=not args.llvm)
+        plan = search.Plan(kind, str(folder), until, args.jobs, data, quick=not args.llvm, on=args.on)
         tally = search.search(
             plan,
             seed,

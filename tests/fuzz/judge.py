@@ -130,11 +130,11 @@ def session(engine: Any, raw: bytes, level: str, threads: int, providers: Any = 
     return engine.InferenceSession(raw, options, providers=providers or ["CPUExecutionProvider"], **strict)
 
 
-def examine(subject: Subject, peer: Any) -> Finding | None:
-    """What is wrong with a subject; None where all is well."""
+def examine(subject: Subject, peer: Any, on: str = "") -> Finding | None:
+    """What is wrong with a subject, on the CPU or an emulated GPU; None where all is well."""
     oracle = Oracle(subject.model, peer)
-    with surroundings(subject) as guard:
-        opened = _tried(lambda: session(orthrus, oracle.raw, subject.setting.level, subject.setting.threads))
+    with surroundings(subject, on) as guard:
+        opened = _tried(lambda: _opened(subject, oracle.raw, on))
         if isinstance(opened, Exception):
             return _refusal(opened, oracle, subject.feeds[0], "first")
         kept: list[tuple[list[Any], list[Any]]] = []
@@ -166,13 +166,31 @@ def examine(subject: Subject, peer: Any) -> Finding | None:
     return None
 
 
+def _opened(subject: Subject, raw: bytes, on: str) -> Any:
+    """A session under test."""
+    setting = subject.setting
+    if not on:
+        return session(orthrus, raw, setting.level, setting.threads)
+    from emulated_gpu import on_gpu
+
+    options = orthrus.SessionOptions()
+    options.graph_optimization_level = getattr(orthrus.GraphOptimizationLevel, setting.level)
+    options.log_severity_level = 4
+    return on_gpu(raw, on, options=options)
+
+
 @contextlib.contextmanager
-def surroundings(subject: Subject) -> Iterator[Any]:
-    """What a subject's setting asks for, for the length of a block; the guard where memory is filled."""
+def surroundings(subject: Subject, on: str = "") -> Iterator[Any]:
+    """What a subject's setting asks for, for the length of a block; the guard where memory is filled. A GPU's
+    kernels may touch their tensors only, and its memory is always filled."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(knobs.setting(SHAPES=subject.setting.shapes, CACHE_SESSIONS=0))
         guard = None
-        if subject.setting.byte is not None:
+        if on:
+            from emulated_gpu import fenced
+
+            stack.enter_context(fenced())
+        elif subject.setting.byte is not None:
             guard = stack.enter_context(guarded(subject.setting.byte, subject.setting.threads))
         yield guard
 

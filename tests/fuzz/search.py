@@ -28,9 +28,11 @@ from typing import Any
 
 import onnx
 
-WHAT = ("graphs", "mutations", "operators")
+WHAT = ("graphs", "mutations", "operators", "chains")
 STILL = 60.0
 """Seconds after which a worker that does not go on is stopped."""
+_EMULATED = 10
+"""How many times as long what an emulator carries out may take."""
 _EACH = 3
 """Findings of one signature that are written; the others are counted."""
 _RESIDENT = 3 << 20
@@ -66,6 +68,8 @@ class Plan:
     quick: bool = True
     most: int = 1 << 62
     """The last seed."""
+    on: str = ""
+    """The emulated GPU that is tried, one of AMD's targets or Triton's interpreter; the CPU without."""
 
 
 # in a worker
@@ -139,11 +143,11 @@ def trier(plan: Plan) -> Callable[[int], dict[str, Any] | None]:
 
 
 def subject(plan: Plan, seed: int) -> Any:
-    from fuzz import applications, small
+    from fuzz import applications, chains, small
 
     if plan.data and applications.Stored.known is None:
         applications.Stored.known = pickle.loads(Path(plan.data).read_bytes())[0]
-    made = small.graph if plan.what == "graphs" else small.operator
+    made = {"graphs": small.graph, "operators": small.operator, "chains": chains.chain}[plan.what]
     return made(seed, bool(plan.data))
 
 
@@ -151,7 +155,7 @@ def _compared(plan: Plan, seed: int) -> dict[str, Any] | None:
     from fuzz import judge, known
 
     made = subject(plan, seed)
-    found = judge.examine(made, peer())
+    found = judge.examine(made, peer(), plan.on)
     if found is None or known.excused(found, made):
         return None
     return _smallest(plan, made, found, seed)
@@ -166,7 +170,7 @@ def _smallest(plan: Plan, made: Any, found: Any, seed: int, fork: bool = False) 
     engine = peer()
 
     def test(s: Any) -> str | None:
-        it = judge.examine(s, engine)
+        it = judge.examine(s, engine, plan.on)
         return it and it.kind
 
     signature = signed(made, found)
@@ -174,7 +178,7 @@ def _smallest(plan: Plan, made: Any, found: Any, seed: int, fork: bool = False) 
         _seen[signature] += 1
         chosen = (lambda s: shrink.forked(lambda: test(s))) if fork else test
         made = shrink.shrunk(made, found.kind, chosen, 25 if found.kind != "differs" else 8)
-        found = found if fork else judge.examine(made, engine) or found
+        found = found if fork else judge.examine(made, engine, plan.on) or found
     name = signed(made, found)
     folder = Path(plan.folder, f"{plan.what}-{seed}")
     _seen[name] += 1
@@ -255,7 +259,7 @@ class Worker:
         now = self.at()
         if now != self.state:
             self.state, self.since = now, time.monotonic()
-        return time.monotonic() - self.since > STILL
+        return time.monotonic() - self.since > STILL * (_EMULATED if self.plan.on else 1)
 
     def close(self) -> str:
         """Wait for the process, and what it wrote to its error stream last."""
@@ -344,7 +348,7 @@ def _note(plan: Plan, said: dict[str, Any], tally: Tally, say: Callable[[str], N
     say(line)
 
 
-def replay(folder: Path) -> str | None:
+def replay(folder: Path, on: str = "") -> str | None:
     """What a stored finding gives now; None where all is well."""
     if (folder / "seed").exists():
         mutations = importlib.import_module("fuzz.mutations")
@@ -352,7 +356,7 @@ def replay(folder: Path) -> str | None:
         found = mutations.tried((folder / "model.onnx").read_bytes(), int((folder / "seed").read_text()))
     else:
         judge, shrink = importlib.import_module("fuzz.judge"), importlib.import_module("fuzz.shrink")
-        found = judge.examine(shrink.loaded(folder), peer())
+        found = judge.examine(shrink.loaded(folder), peer(), on)
     return None if found is None else f"{found.kind}: {found.text}"
 
 

@@ -58,8 +58,9 @@ class Maker:
         outer: Maker | None = None,
         opset: int | None = None,
         wild: bool = False,
+        most: int = _MOST,
     ) -> None:
-        self.r, self.dtype, self.outer, self.wild = r, dtype, outer, wild
+        self.r, self.dtype, self.outer, self.wild, self.most = r, dtype, outer, wild, most
         self.opset: int = outer.opset if outer else opset or r.choice(OPSETS)
         self.rng = np.random.default_rng(r.randrange(1 << 30))
         self.nodes: list[onnx.NodeProto] = []
@@ -139,7 +140,7 @@ class Maker:
             return None
         arrays = [np.asarray(a) for a in (made if isinstance(made, tuple | list) else (made,))][:outputs]
         steady = self.wild or _steady(op, [v.array for v in inputs if v is not None])
-        if not all(fits(a, self.wild) for a in arrays) or not steady:
+        if not all(fits(a, self.wild, self.most) for a in arrays) or not steady:
             return None
         made_vars = [Var(self.name(), a) for a in arrays]
         names = [v.name if v is not None else "" for v in inputs]
@@ -162,8 +163,8 @@ def _takes(formal: Any, value: Var) -> bool:
     return formal is not None and f"tensor({element_of(value.array.dtype).text})" in formal.types
 
 
-def fits(a: np.ndarray, wild: bool = False) -> bool:
-    if a.size > _MOST or a.ndim > 5:
+def fits(a: np.ndarray, wild: bool = False, most: int = _MOST) -> bool:
+    if a.size > most or a.ndim > 5:
         return False
     return wild or a.dtype.kind != "f" or bool(np.all(np.isfinite(a)) and np.all(np.abs(a) < 1e4))
 

@@ -22,15 +22,19 @@ from orthrus.lowering.gpu.merging import merged, single
 pytestmark = pytest.mark.needs("AMD tables", "Triton")
 
 
-def asked(made: Layers, target: str) -> list[list[str]]:
-    """The kernels of each launch."""
+def steps_of(made: Layers, target: str) -> list[Any]:
+    """Launches."""
     graph = load(made.model().SerializeToString())
     optimize.optimize(graph)
     inputs: list[Any] = [(v, made.given[v.name][1], v.elem.numpy.name) for v in graph.inputs]
     lo = GpuLowering(graph.nodes, inputs, graph.outputs, TARGETS[target], {}, lambda n: reference(n).run)
     assert not lo.why
-    return [[each.spec.template for each in single([step])]
-            for step in merged(lo.steps, lo.target, lo.status.buffer)]
+    return list(merged(lo.steps, lo.target, lo.status.buffer))
+
+
+def asked(made: Layers, target: str) -> list[list[str]]:
+    """The kernels of each launch."""
+    return [[each.spec.template for each in single([step])] for step in steps_of(made, target)]
 
 
 def per_layer(make: Any, target: str, **sizes: Any) -> int:
@@ -44,18 +48,21 @@ def test_a_layer_asks_for_few_kernels(target: str) -> None:
     few = {**small, "shared": 2, "inner": 1024, "cache": 64}
     assert per_layer(llama, target, **few) <= 5
     assert per_layer(llama, target, **few, packed=True) <= 5
-    assert per_layer(gpt2, target, **small, past=31) <= 7
+    assert per_layer(llama, target, **few, dense=True) <= 5
+    assert per_layer(llama, target, **few, dense=True, packed=True) <= 5
+    assert per_layer(gpt2, target, **small, past=31) <= 5
+    assert per_layer(gpt2, target, **small, past=31, dtype="float32") <= 5
     assert per_layer(bert, target, **small) <= 7
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 8))])
-def test_layers_of_few_bits(seed: int) -> None:
+def test_layers_that_share_keys(seed: int) -> None:
     draw = np.random.default_rng(seed)
     dtype = ("float32", "float16")[seed % 2]
     shared, group = draw.choice([1, 2]), draw.choice([1, 2, 3])
     made = llama(1 + seed % 2, int(draw.choice([48, 80, 128])), int(shared * group), int(shared),
                  int(draw.choice([16, 24])), int(draw.choice([40, 96])), dtype, int(draw.choice([9, 33])),
-                 int(draw.choice([16, 32])), bool(draw.integers(2)), seed)
+                 int(draw.choice([16, 32])), bool(draw.integers(2)), seed, bool(seed // 2 % 2))
     bound = 1e-4 if dtype == "float32" else 2e-2
     compare(made.model(), made.feeds(int(draw.integers(0, 8))), by_turns(seed), bound, bound)
 

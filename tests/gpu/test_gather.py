@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from emulated_gpu import compare, driver, on_gpu
-from gpu_models import of_arrays
+from gpu_lowered import lowered
+from gpu_models import by_turns, model, node, of_arrays
 
 from orthrus.lowering.gpu.part import GpuPart
 
@@ -115,3 +117,38 @@ def test_normalized_sums_of_embeddings(alone: None) -> None:
     tables = [of_type("float32", rows, 24) for rows in (20, 8, 2)]
     compare(*of_arrays("com.microsoft::EmbedLayerNormalization", [
         ids, kinds, *tables, of_type("float32", 24), of_type("float32", 24)], 2))
+
+
+@pytest.mark.parametrize("seed", [
+    seed if seed in (0, 3) else pytest.param(seed, marks=pytest.mark.slow) for seed in range(24)])
+def test_rows_are_put_into_what_was_turned(seed: int) -> None:
+    """ScatterND between a Transpose and its inverse, as an index along another axis is exported."""
+    draw = np.random.default_rng(seed)
+    rank = int(draw.integers(2, 5))
+    shape = [int(draw.choice([1, 2, 3, 5, 17])) for _ in range(rank)]
+    perm = [int(a) for a in draw.permutation(rank)]
+    turned, parts = [shape[a] for a in perm], int(draw.integers(1, rank + 1))
+    count = int(draw.choice([1, 2, 4]))
+    indices = np.stack([draw.integers(-d, d, count) for d in turned[:parts]], -1)
+    how = ("none", "add", "max")[seed % 3]
+    if how == "none":
+        indices = np.unique(indices % np.array(turned[:parts]), axis=0)
+        count = len(indices)
+    nodes = [node("Transpose", "x", "t", perm=perm), node("ScatterND", "t i u", "s", reduction=how),
+             node("Transpose", "s", "y", perm=[perm.index(a) for a in range(rank)])]
+    update = (count, *turned[parts:])
+    made = model(nodes, {"x": shape, "u": update}, ["y"], i=indices)
+    feeds = {"x": draw.normal(size=shape).astype(np.float32),
+             "u": draw.normal(size=update).astype(np.float32)}
+    compare(made, feeds, by_turns(seed))
+
+
+def test_rows_of_a_cache_are_put_where_it_lies() -> None:
+    """A copy, whose rows are replaced, and that is all."""
+    nodes = [node("Transpose", "x", "t", perm=[2, 0, 1, 3]), node("ScatterND", "t i u", "s"),
+             node("Transpose", "s", "y", perm=[1, 2, 0, 3])]
+    made = model(nodes, {"x": (2, 3, 20, 16), "u": (1, 2, 3, 16)}, ["y"], i=np.array([[7]]))
+    feeds = {"x": np.ones((2, 3, 20, 16), np.float32), "u": np.zeros((1, 2, 3, 16), np.float32)}
+    steps: list[Any] = list(lowered(onnx.load_from_string(made), feeds, "gfx942").steps)
+    assert [step.spec.template for step in steps] == ["elementwise", "fold_rows"]
+    compare(made, feeds)

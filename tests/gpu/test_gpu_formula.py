@@ -16,13 +16,16 @@ from test_formula import Feeds, open_feeds, transformer
 import orthrus as ort
 from fuzz import graphs as random_graphs
 from orthrus import errors, knobs
+from orthrus.codegen.triton import compile as compiling
 from orthrus.codegen.triton.targets import TARGETS
 from orthrus.kernels import reference
 from orthrus.load import load
 from orthrus.lowering.formula import opened
 from orthrus.lowering.gpu import rules  # noqa: F401 - they are registered
 from orthrus.lowering.gpu.formula import FormedPlan, OpenGpu
+from orthrus.lowering.gpu.merging import merged
 from orthrus.lowering.gpu.part import GpuPart
+from orthrus.lowering.gpu.plan import hints
 from orthrus.shapes.symbolic import Sizes
 
 pytestmark = pytest.mark.needs("AMD tables", "Triton")
@@ -75,6 +78,88 @@ def test_other_multiples_have_other_kernels() -> None:
     assert used == [False, True, True, False, True, True, True]
 
 
+def drawn(*shape: int) -> np.ndarray:
+    return np.random.default_rng(shape).normal(size=shape).astype(np.float32)
+
+
+MS = "com.microsoft::"
+ALIKE: dict[str, tuple[Any, tuple[int, ...], dict[str, np.ndarray]]] = {
+    "Softmax": (node("Softmax", "x", "y"), (128,), {}),
+    "Softmax of heads": (node("Softmax", "x", "y"), (12, 64, 64), {}),
+    "Softmax of long rows": (node("Softmax", "x", "y"), (9000,), {}),
+    "LayerNormalization": (node("LayerNormalization", "x s", "y"), (7, 64), {"s": drawn(64)}),
+    "ReduceMean": (node("ReduceMean", "x a", "y"), (7, 64), {"a": np.array([2])}),
+    "ReduceMax of another axis": (node("ReduceMax", "x a", "y"), (40, 16), {"a": np.array([1])}),
+    "GlobalAveragePool": (node("GlobalAveragePool", "x", "y"), (16, 28, 28), {}),
+    "ArgMax": (node("ArgMax", "x", "y", axis=1), (64,), {}),
+    "TopK": (node("TopK", "x k", "y i"), (100,), {"k": np.array([3])}),
+    "CumSum": (node("CumSum", "x k", "y"), (100,), {"k": np.array(1)}),
+    "Add": (node("Add", "x b", "y"), (64,), {"b": drawn(64)}),
+    "Relu": (node("Relu", "x", "y"), (7, 64), {}),
+    "Transpose": (node("Transpose", "x", "y", perm=[0, 2, 1]), (64, 33), {}),
+    "Gather": (node("Gather", "x w", "y", axis=1), (64, 48), {"w": np.arange(7)}),
+    "MatMul": (node("MatMul", "x w", "y"), (16, 128), {"w": drawn(128, 256)}),
+    "Attention": (node(MS + "MultiHeadAttention", "x x x", "y", num_heads=2), (17, 64), {}),
+}
+"""Operators over x, its shape but for the batch, constants."""
+
+
+def of_batch(name: str, batch: int, target: str = "gfx942") -> tuple[Sizes, list[Any]]:
+    """What a formula made for a batch is good for, and its kernels."""
+    made, shape, held = ALIKE[name]
+    graph = load(model([made], {"x": ["n", *shape]}, [made.output[0]], **held))
+    (x,) = graph.inputs
+    with Sizes() as sizes:
+        (given,), _ = opened([(("n", *shape), (batch, *shape))], sizes)
+        lo = OpenGpu(lambda: False, graph.nodes, [(x, given, "float32")], graph.outputs, TARGETS[target], {},
+                     lambda node: reference(node).run)
+        kernels = [(step.spec, hints(step, lo.target))
+                   for step in merged(lo.steps, lo.target, lo.status.buffer)]
+    return sizes, kernels
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_batch_of_any_size_has_one_formula(name: str) -> None:
+    """From two on, and the kernels are those that a lowering of another batch makes."""
+    batches = (2, 3, 5, 8, 13, 16, 32)
+    made = [of_batch(name, batch) for batch in batches]
+    for batch, (sizes, kernels) in zip(batches, made, strict=True):
+        assert kernels == made[0][1], batch
+        assert [n for n in batches if sizes.at([n]) is None] == [], batch
+
+
+def test_few_rows_share_kernels() -> None:
+    """Products of three rows and of four, and all that are more."""
+    shape = ALIKE["MatMul"][1]
+    try:
+        ALIKE["MatMul"] = ALIKE["MatMul"][0], shape[1:], ALIKE["MatMul"][2]
+        served = {n: [m for m in range(1, 18) if of_batch("MatMul", n)[0].at([m]) is not None]
+                  for n in (1, 2, 3, 4, 5, 16)}
+    finally:
+        ALIKE["MatMul"] = ALIKE["MatMul"][0], shape, ALIKE["MatMul"][2]
+    assert served == {1: [1], 2: [2], 3: [3, 4], 4: [3, 4], 5: [*range(5, 18)], 16: [*range(5, 18)]}
+
+
+@pytest.mark.parametrize("target", AMD)
+def test_new_batches_compile_nothing(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    code = compiling.codes
+
+    def codes(requests: Any) -> Any:
+        asked.extend(repr((spec, given)) for spec, _, given in requests)
+        return code(requests)
+    nodes = [node("Softmax", "x", "a"), node("LayerNormalization", "a s", "b"), node("MatMul", "b w", "c"),
+             node("TopK", "c k", "d i", axis=1), node("ReduceMax", "d axes", "y")]
+    session = on_gpu(model(nodes, {"x": ["n", 9, 40]}, ["y"], s=drawn(40), w=drawn(40, 32),
+                           k=np.array([3]), axes=np.array([1])), target, alone=True)
+    monkeypatch.setattr(compiling, "codes", codes)
+    seen = list[int]()
+    for n in (3, 2, 5, 8, 16, 13):
+        agree(session, {"x": drawn(n, 9, 40)})
+        seen.append(len(set(asked)))
+    assert len(set(seen)) == 1, seen
+
+
 WINDOWS: dict[str, tuple[dict[str, Any], tuple[int, ...] | None]] = {
     "Conv": ({"pads": [1] * 4, "strides": [2, 1]}, (16, 8, 3, 3)),
     "Conv of one tap": ({}, (16, 8, 1, 1)),
@@ -111,8 +196,6 @@ def test_what_slides_has_one_formula_for_many_sizes(name: str) -> None:
 @pytest.mark.parametrize("target", AMD)
 def test_images_of_other_sizes(target: str) -> None:
     """Convolutions of every kind, pools and resizes, of batches and sizes that nobody lowered."""
-    def drawn(*shape: int) -> np.ndarray:
-        return np.random.default_rng(shape).normal(size=shape).astype(np.float32)
     nodes = [
         node("Conv", "x w0", "a", pads=[1] * 4, strides=[2, 2]), node("Relu", "a", "b"),
         node("Conv", "b w1", "c", group=4, auto_pad="SAME_UPPER"), node("Add", "c b", "d"),

@@ -21,7 +21,7 @@ import pytest
 from onnx import helper
 from skips import needs
 
-from fuzz import graphs, judge, known, mutations, scopes, search, shrink, small
+from fuzz import chains, graphs, judge, known, mutations, scopes, search, shrink, small
 from fuzz.steps import info
 from orthrus.errors import Fail
 
@@ -50,6 +50,10 @@ def test_graphs(peer: Any) -> None:
 
 def test_operators(peer: Any) -> None:
     assert not (found := findings(small.operator, range(150), peer)), "\n".join(found)
+
+
+def test_chains(peer: Any) -> None:
+    assert not (found := findings(chains.chain, range(30), peer)), "\n".join(found)
 
 
 def scoped(seeds: range, peer: Any) -> list[str]:
@@ -93,7 +97,7 @@ def test_at_night(what: str, tmp_path: Path) -> None:
 
 
 def test_a_seed_gives_one_subject() -> None:
-    for make in (small.graph, small.operator):
+    for make in (small.graph, small.operator, chains.chain):
         one, other = make(7, False), make(7, False)
         assert one.model.SerializeToString() == other.model.SerializeToString()
         assert one.setting == other.setting and one.kinds == other.kinds

@@ -72,10 +72,15 @@ class Layers:
 
 def llama(layers: int = 1, hidden: int = 2048, heads: int = 32, shared: int = 4, size: int = 64,
           inner: int = 5632, dtype: str = "float16", cache: int = 512, block: int = 32, packed: bool = False,
-          seed: int = 0) -> Layers:
+          seed: int = 0, dense: bool = False) -> Layers:
     """RMS norms, rotary positions, queries that share keys, a gate; `packed`: queries, keys and values are
-    one product."""
+    one product; `dense`: weights are numbers, not codes."""
     m = Layers(dtype, seed)
+
+    def product(x: str, n: int, k: int, name: str) -> str:
+        if not dense:
+            return m.few_bits(x, n, k, name, block)
+        return m.add("MatMul", f"{x} {m.numbers(f'{name}.w', k, n, scale=k ** -0.5)}", name)
     x, ends = m.input("x", 1, 1, hidden), "ends"
     m.given[ends] = TensorProto.INT32, (1,)
     m.numbers("cos", cache, size // 2)
@@ -85,20 +90,20 @@ def llama(layers: int = 1, hidden: int = 2048, heads: int = 32, shared: int = 4,
     for i in range(layers):
         p = f"l{i}."
         if packed:
-            parts = [m.few_bits(normal, (heads + 2 * shared) * size, hidden, f"{p}qkv", block), "-", "-"]
+            parts = [product(normal, (heads + 2 * shared) * size, hidden, f"{p}qkv"), "-", "-"]
         else:
-            parts = [m.few_bits(normal, n * size, hidden, p + name, block)
+            parts = [product(normal, n * size, hidden, p + name)
                      for name, n in zip("qkv", (heads, shared, shared), strict=True)]
         past = [m.input(f"{p}past_{name}", 1, shared, cache, size) for name in "kv"]
         m.results += [f"{p}new_k", f"{p}new_v"]
         mixed = m.add(MS + "GroupQueryAttention", f"{' '.join(parts)} {' '.join(past)} {ends} total cos sin",
                       f"{p}a {p}new_k {p}new_v", num_heads=heads, kv_num_heads=shared, do_rotary=1)
-        out = m.few_bits(mixed, hidden, heads * size, f"{p}o", block)
+        out = product(mixed, hidden, heads * size, f"{p}o")
         m.add(MS + "SkipSimplifiedLayerNormalization", f"{out} {x} {m.numbers(f'{p}g1', hidden)}",
               f"{p}n1 - - {p}h1", epsilon=1e-5)
-        gate, up = (m.few_bits(f"{p}n1", inner, hidden, p + name, block) for name in ("gate", "up"))
+        gate, up = (product(f"{p}n1", inner, hidden, p + name) for name in ("gate", "up"))
         swish = m.add("Mul", f"{gate} {m.add('Sigmoid', gate, f'{p}sigmoid')}", f"{p}swish")
-        down = m.few_bits(m.add("Mul", f"{swish} {up}", f"{p}act"), hidden, inner, f"{p}down", block)
+        down = product(m.add("Mul", f"{swish} {up}", f"{p}act"), hidden, inner, f"{p}down")
         m.add(MS + "SkipSimplifiedLayerNormalization", f"{down} {p}h1 {m.numbers(f'{p}g2', hidden)}",
               f"{p}n2 - - {p}h2", epsilon=1e-5)
         x, normal = f"{p}h2", f"{p}n2"

@@ -117,7 +117,7 @@ class Lowering:
 
     def reads(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
         """Count what `nodes`, which are to be walked, and whoever takes `outputs` will read."""
-        for v in (*(v for node in nodes for v in (*_read(node), *node.watched)), *outputs):
+        for v in (*(v for node in nodes for v in (*read_by(node), *node.watched)), *outputs):
             self.left[v] = self.left.get(v, 0) + 1
 
     def walk(self, nodes: Sequence[Node]) -> None:
@@ -128,7 +128,7 @@ class Lowering:
             for shown in node.watched:
                 if shown in self.env:
                     self.tensor(shown)
-            for v in _read(node):
+            for v in read_by(node):
                 self.left[v] -= 1
 
     def _walk(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
@@ -582,7 +582,7 @@ _EXACT = VIEWS | {"Abs", "Add", "Cast", "Ceil", "Concat", "Div", "Expand", "Floo
 """Operators whose floats are the same by any way of computing them."""
 
 
-def _read(node: Node) -> list[Value]:
+def read_by(node: Node) -> list[Value]:
     """What `node` reads, and bodies in it."""
     captured = (v for body in node.bodies() for v in body.captures())
     return [v for v in (*node.inputs, *captured) if v is not None]

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import InvalidArgument
 from ..ir import Dim, Graph, TensorType, Value
+from ..kernels import DeviceArray
 from ..ops.infer import infer_graph
 
 Places = list[tuple[str, int, str]]
@@ -32,11 +33,21 @@ def agree(shared: Places, feeds: dict[str, Any]) -> bool:
     """Whether dimensions of one name are fed with one size."""
     sizes: dict[str, int] = {}
     for name, axis, dimension in shared:
-        given = feeds.get(name, ())
-        shape = given.shape if type(given) is np.ndarray else np.shape(given)
+        shape = _shape(feeds.get(name, ()))
         if axis < len(shape) and sizes.setdefault(dimension, shape[axis]) != shape[axis]:
             return False
     return True
+
+
+def _shape(given: Any) -> tuple[int, ...]:
+    """Of what is fed, which may lie on a device."""
+    if type(given) is np.ndarray or type(given) is DeviceArray:
+        return given.shape
+    if hasattr(given, "__device_array__"):
+        there = given.__device_array__()
+        return np.shape(given) if there is None else there.shape
+    shape = getattr(given, "shape", None)
+    return np.shape(given) if shape is None or callable(shape) else tuple(shape)
 
 
 def name_apart(graph: Graph) -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 BLOCK = 1024
 """Elements of a block of the flat form."""
 
+_SMALL = 64
+"""Elements of a block, where there are no more."""
+
 TILE = 1 << 11
 """Elements of a tile, at most."""
 
@@ -46,13 +49,13 @@ def store(lo: GpuLowering, out: Tensor, tree: Expr, operands: Sequence[Tensor]) 
     rows = _rows(every)
     if rows is None:
         closing, cells = closed(every[0], ended, every[1:], tree.dtype, [range(len(sizes))])
-        block = min(BLOCK, max(64, power(out.size)))
+        block = BLOCK if out.size > _SMALL else _SMALL
         lo.step(elementwise(closing=closing, block=block), [*cells, out.size], -(-out.size // block))
         return
     last = len(sizes) - 1
     outer = [a for a in range(last) if a != rows]
     closing, cells = closed(every[0], ended, every[1:], tree.dtype, [outer, [rows], [last]])
-    height, width = _tile(every, rows)
+    height, width = _tile(every, rows, bool(outer))
     items = math.prod(sizes[a] for a in outer) * -(-sizes[rows] // height) * -(-sizes[last] // width)
     lo.step(elementwise_tiles(closing=closing, rows=height, columns=width),
             [*cells, sizes[rows], sizes[last]], items)
@@ -82,13 +85,21 @@ def _crossed(every: Sequence[Tensor]) -> int | None:
     return None
 
 
-def _tile(every: Sequence[Tensor], rows: int) -> tuple[int, int]:
-    """Rows and columns of a tile."""
+def _tile(every: Sequence[Tensor], rows: int, outer: bool) -> tuple[int, int]:
+    """Rows and columns of a tile. Where there are no `outer` axes its rows are not cut to those there are: a
+    batch of any size has one kernel."""
     height, width = power(every[0].shape[rows]), power(every[0].shape[-1])
     if _crossed(every) is not None:
         return min(height, _TURNED), min(width, _TURNED)
     width = min(width, BLOCK)
-    return min(height, max(1, TILE // 2 // width)), width
+    most = max(1, TILE // 2 // width)
+    return min(height, most) if outer else most, width
+
+
+def several(count: int, most: int) -> int:
+    """How many of `count` things a block has, `most` of them at most: as many for whatever count there is, so
+    that it needs no kernel of its own."""
+    return max(1, most) if count > 1 else 1
 
 
 def power(size: int) -> int:

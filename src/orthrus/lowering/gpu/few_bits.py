@@ -17,14 +17,15 @@ import numpy as np
 
 from ...codegen.triton import tiles
 from ...codegen.triton.kernels.few_bits import Codes, Left, few_bits_rows, few_bits_tiles, pack, table
+from ...codegen.triton.kernels.normal import RMS
 from ...codegen.triton.kernels.products import Tile
 from ...codegen.write.expr import Expr
-from ...ir import Value, in_memory
+from ...ir import in_memory
 from ...records import dataclass
-from ..pending import Emit, Joining, Lazy, Pending, Source
-from ..rules.rows import Norm, RowWork, affine
+from ..pending import Emit, Joining, Pending
 from ..tensor import Tensor, extent
-from .products import BUSY, FEW, arriving, precision
+from .normal import FEW, Normed, same
+from .products import BUSY, arriving, precision
 from .walks import LONG, closed, walk
 
 if TYPE_CHECKING:
@@ -40,20 +41,6 @@ _HELD = 256
 
 _HIGH = {"wmma": 32}
 """Rows of a tile, at most, where they are not 64: there a thread holds more of what it multiplies."""
-
-
-@dataclass(frozen=True)
-class Normed:
-    """Rows of `x` over their root mean square, times `gain`, a row: what a product of few rows divides its
-    sums by."""
-
-    x: Tensor
-    gain: Tensor
-    epsilon: float
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.x.shape
 
 
 @dataclass(eq=False)
@@ -72,42 +59,13 @@ class FewBits(Joining):
         """Where they are products of a few rows of one A, by weights that lie alike."""
         one, two, rows = self.weights, other.weights, math.prod(self.shape[:-1])
         if (one.n, one.k, one.how) != (two.n, two.k, two.how) or self.order is not other.order or (
-                not _same(self.a, other.a) or not rows <= FEW
+                not same(self.a, other.a) or not rows <= FEW
                 or rows * min(one.how.block, 128) > _HELD):
             return None
 
         def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
             write(lo, self.a, one, self.order, out, tree, operands, two)
         return emit
-
-
-def _same(a: Tensor | Normed, b: Tensor | Normed) -> bool:
-    """Whether both are the same elements."""
-    if isinstance(a, Normed) and isinstance(b, Normed):
-        return _same(a.x, b.x) and _same(a.gain, b.gain) and a.epsilon == b.epsilon
-    return isinstance(a, Tensor) and isinstance(b, Tensor) and a.buffer is b.buffer and (
-        (a.dtype, a.offset, a.shape, a.strides) == (b.dtype, b.offset, b.shape, b.strides))
-
-
-def factor(lo: GpuLowering, value: Value) -> Tensor | Normed:
-    """`value` as a factor: the normalization that gives a few rows, where it is not written yet."""
-    found = lo.env.get(value)
-    if not isinstance(found, Lazy) or found.tree.op != "leaf" or math.prod(found.shape[:-1]) > FEW:
-        return lo.tensor(value)
-    source = found.operands[found.tree.value]
-    work = source.pending.what if isinstance(source, Source) and source.tensor is None else None
-    if not isinstance(work, RowWork):
-        return lo.tensor(value)
-    kernel = work.kernel
-    if not isinstance(kernel, Norm) or kernel.kind != "rms" or kernel.keeps or kernel.inverse or (
-            len(work.operands) != 1 or work.closing != affine(work.operands, found.tree.dtype)):
-        return lo.tensor(value)
-    (gain,), reads, last = work.operands, work.reads, len(found.shape) - 1
-    row = all(s == 0 or d == 1 for d, s in zip(gain.shape[:-1], gain.strides[:-1], strict=True))
-    if not row or gain.strides[-1] != 1 or list(work.reduced) != [last] or len(reads.tensors) != 1 or (
-            reads.tree != Expr.leaf(0, reads.tensors[0].dtype).cast("float32")):
-        return lo.tensor(value)
-    return Normed(reads.tensors[0], gain, kernel.epsilon)
 
 
 def product(a: Tensor | Normed, weights: Weights, order: Tensor | None = None) -> Pending:
@@ -132,10 +90,10 @@ def write(lo: GpuLowering, factor: Tensor | Normed, weights: Weights, order: Ten
     form = replace(form, wide=extent(a.shape, [abs(s) for s in a.strides]) >= LONG)
     step = a.strides[-1]
     left = Left(a.dtype, form, "1" if step == 1 else "s", order is not None, precision(lo, a.dtype),
-                "" if normed is None else normed.gain.dtype)
+                None if normed is None else normed.form)
     along: list[Any] = [] if step == 1 else [step]
     names = [lo.table(table, weights.how.values)] if codes.named else []
-    extra = [t for t in (*names, order, None if normed is None else normed.gain) if t is not None]
+    extra = [*names, *([] if order is None else [order]), *([] if normed is None else normed.rows)]
     chunks = held[0][0].shape[0]
     few = rows <= FEW
     tile = _tile(lo.target, rows, n, codes)
@@ -144,7 +102,8 @@ def write(lo: GpuLowering, factor: Tensor | Normed, weights: Weights, order: Ten
     part = -(-chunks // max(1, min(wanted, chunks * codes.chunk // 512, 32)))
     parts = -(-chunks // part)
     closing, cells = closed(out, tree, operands, "float32", [lead, [out.rank - 1]], len(several))
-    size = rows * _COLUMNS * (len(several) + (normed is not None)) if few else tile.m * tile.n
+    sums = len(several) + (left.normal is not None and left.normal.kind == RMS)
+    size = rows * _COLUMNS * sums if few else tile.m * tile.n
     args = [*tensors, *(t for each in held for t in each), *extra,
             *arriving(lo, parts, programs, size, "float32"), *cells, n, a.shape[-1], chunks, part, *along,
             *([] if normed is None else [normed.epsilon]), *numbers]

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...codegen.write.expr import Expr
 from ...ir import Node, Value
-from ..lower import GPU_RULES, Lazy, Lowering, Out, Pending, RuleSet, Source
+from ..lower import GPU_RULES, Lazy, Lowering, Out, Pending, RuleSet, Source, read_by
 from ..lower import lowers as _lowers
 from ..rule_sets import INDEX
 from ..rule_sets import writes as _writes
@@ -37,7 +37,7 @@ writes = functools.partial(_writes, sets=(GPU_RULES,))
 class GpuLowering(Lowering):
     """One walk over a part's nodes for a `target`. `settings`: what the provider's options say that rules go
     by, by name; `tuner`: what knows tiles better than the model of their costs. `arrivals`: where programs
-    that share sums count each other, by size and turn."""
+    that share sums count each other, by size and turn; `reading`: see `readers`."""
 
     rules: ClassVar[RuleSet] = GPU_RULES
     unfolded: ClassVar[tuple[str, ...]] = ("bool",)
@@ -48,7 +48,20 @@ class GpuLowering(Lowering):
                  given: Mapping[Value, np.ndarray] | None = None, tuner: Tuner | None = None) -> None:
         self.target, self.settings, self.tuner = target, settings or {}, tuner
         self.arrivals = dict[tuple[int, int], Tensor]()
+        self.reading = dict[Value, list[Node | None]]()
         super().__init__(nodes, inputs, outputs, None, constants, reference, given=given)
+
+    def reads(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
+        super().reads(nodes, outputs)
+        for node in nodes:
+            for value in read_by(node):
+                self.reading.setdefault(value, []).append(node)
+        for value in outputs:
+            self.reading.setdefault(value, []).append(None)
+
+    def readers(self, value: Value) -> list[Node | None]:
+        """The nodes that read `value`, None for whoever takes it as a result."""
+        return self.reading.get(value, [])
 
     def store(self, out: Tensor, tree: Expr, operands: list[Tensor]) -> None:
         from .elements import store

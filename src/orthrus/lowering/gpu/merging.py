@@ -85,7 +85,7 @@ class _Launch:
     def like(self, other: _Launch, target: Target) -> bool:
         """Whether both may be one."""
         one, two = self.members[0].spec, other.members[0].spec
-        if one is None or one.template != two.template or len(self.members) >= MOST:
+        if one is None or two is None or one.template != two.template or len(self.members) >= MOST:
             return False
         first, second = one.written(target), two.written(target)
         return (first.warps, first.stages, first.options) == (second.warps, second.stages, second.options)
@@ -118,12 +118,10 @@ def _span(t: Tensor) -> tuple[int, int]:
 
 def _partner(made: Sequence[_Launch], launch: _Launch, target: Target) -> _Launch | None:
     """The last of the launches that this one may be part of."""
-    if not launch.small(target):
-        return None
     for other in made[:-_FAR - 1:-1]:
         if other.members[0].spec is None or other.meets(launch):
             return None
-        if other.small(target) and other.like(launch, target):
+        if other.like(launch, target) and launch.small(target) and other.small(target):
             return other
     return None
 

@@ -216,6 +216,6 @@ def _hint(kind: str, given: Any) -> str:
         start = given.buffer.offset if given.buffer.kind == "arena" else 0
         return "16" if (start + given.byte_offset) % ALIGN == 0 else ""
     if kind in (SIZE, COUNT):
-        return ("" if -1 << 31 <= given < 1 << 31 else "q") + ("" if given % 16 or kind == COUNT else "16")
+        return ("" if -1 << 31 <= given < 1 << 31 else "q") + ("" if kind == COUNT or given % 16 else "16")
     assert kind == NUMBER, f"{given!r} for a pointer"
     return ""

@@ -7,34 +7,34 @@ Nothing is copied to lie better: kernels read both factors as they lie.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...codegen.triton import tiles
 from ...codegen.triton.kernels.integer_products import integer_products
+from ...codegen.triton.kernels.normal import RMS
 from ...codegen.triton.kernels.product_rows import Strip, product_rows
 from ...codegen.triton.kernels.products import EACH, MARGIN, ONE, Factors, Tile, products
 from ...codegen.triton.targets import CUDA
 from ...codegen.write.expr import BYTES, Expr
 from ...records import dataclass
-from ..pending import Out
+from ..pending import Emit, Joining, Out
 from ..rule_sets import GPU_RULES
 from ..tensor import Tensor, extent
+from .normal import FEW, Normed, same
 from .tuning import Task
 from .walks import LONG, closed, walk
 
 if TYPE_CHECKING:
     from .lower import GpuLowering
 
-FEW = 4
-"""Rows up to which a product is a matter of reading B."""
-
 SMALL = 8 << 20
 """Bytes of B that are read about as fast by programs that need not wait for each other's sums."""
 
 BUSY = 4
 """Programs to a multiprocessor that together read at the memory's rate."""
+
 
 @dataclass(frozen=True)
 class Zeros:
@@ -56,9 +56,33 @@ class Zeros:
         return [z for z in (self.a, self.b) if isinstance(z, Tensor)]
 
 
-def write(lo: GpuLowering, a: Tensor, b: Tensor, out: Tensor, tree: Expr | None, operands: Sequence[Tensor],
-          zeros: Zeros | None = None, tile: tuple[Tile, int] | None = None) -> None:
-    """out (..., m, n) = tree(a·b, operands). `tile`: one to take, and into how many parts k is cut."""
+@dataclass(eq=False)
+class Dense(Joining):
+    """A (..., m, k)·B (..., k, n), written by `lifted` views of what it is to be."""
+
+    a: Tensor | Normed
+    b: Tensor
+    lifted: Callable[[Tensor], Tensor]
+
+    def joint(self, other: Dense) -> Emit | None:
+        """Where they are products of a few rows of one A, by matrices that lie alike."""
+        one, two = self.b, other.b
+        if not same(self.a, other.a) or (one.dtype, one.shape, one.strides) != (
+                two.dtype, two.shape, two.strides) or one.rank != 2 or "float" not in one.dtype or not (
+                self.a.shape[-1] and math.prod(self.a.shape[:-1]) <= FEW):
+            return None
+
+        def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+            write(lo, self.a, one, self.lifted(out), tree, [self.lifted(t) for t in operands], other=two)
+        return emit
+
+
+def write(lo: GpuLowering, factor: Tensor | Normed, b: Tensor, out: Tensor, tree: Expr | None,
+          operands: Sequence[Tensor], zeros: Zeros | None = None, tile: tuple[Tile, int] | None = None,
+          other: Tensor | None = None) -> None:
+    """out (..., m, n) = tree(a·b, operands), or of a·b and a·`other`. `tile`: one to take, and into how many
+    parts k is cut."""
+    a = factor.x if isinstance(factor, Normed) else factor
     if not out.size:
         return
     if not a.shape[-1]:
@@ -73,10 +97,11 @@ def write(lo: GpuLowering, a: Tensor, b: Tensor, out: Tensor, tree: Expr | None,
         operands = [_turned(t) for t in operands]
         m, n = n, m
     product = _Product(lo, a, b, zeros)
+    normed = factor if isinstance(factor, Normed) else None
     if "int" in a.dtype and "int8" not in a.dtype:
         product.by_numbers(out, tree, operands)
     elif zeros == Zeros() and "float" in a.dtype and product.rows <= FEW and tile is None:
-        product.by_rows(out, tree, operands)
+        product.by_rows(out, tree, operands, normed, [b] if other is None else [b, other])
     else:
         product.by_tiles(out, tree, operands, tile)
 
@@ -168,10 +193,12 @@ class _Product:
                      [*tensors, *cells, self.rows, self.n, self.depth, *numbers],
                      -(-self.rows // tile.m) * -(-self.n // tile.n) * self.count)
 
-    def by_rows(self, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+    def by_rows(self, out: Tensor, tree: Expr | None, operands: Sequence[Tensor], normed: Normed | None,
+                several: Sequence[Tensor]) -> None:
+        """`several`: B, and perhaps another of its kind."""
         factors, tensors, numbers = self.factors()
         upright = factors.depth[1] == "1"
-        size = 4096 // (2 if BYTES[self.b.dtype] > 4 or self.rows > 2 else 1)
+        size = 4096 // len(several) // (2 if BYTES[self.b.dtype] > 4 or self.rows > 2 else 1)
         wide = max(16, min(64 if upright else 128, _power(self.n)))
         wide = min(wide, 16) if upright else wide
         units, small = tiles.chip(self.lo.target).units, self.n * self.depth * BYTES[self.b.dtype] <= SMALL
@@ -182,11 +209,17 @@ class _Product:
         programs = -(-self.n // wide) * self.count
         wanted = 1 if small and self.depth <= 16 * deep else BUSY * units // programs
         part, parts = self._part(deep, max(1, min(wanted, self.depth // (4 * deep), 64)))
-        closing, cells = closed(out, tree, operands, factors.total, self.groups)
-        spec = product_rows(factors=factors, closing=closing, rows=self.rows, strip=strip,
-                            even=self.depth % deep == 0, cut=parts > 1)
-        self.lo.step(spec, [*tensors, *arriving(self.lo, parts, programs, wide * self.rows, factors.total),
-                            *cells, self.n, self.depth, part, self.count, *numbers], programs * parts)
+        closing, cells = closed(out, tree, operands, factors.total, self.groups, len(several))
+        rows = next(r for r in (1, 2, FEW) if self.rows <= r)
+        normal = None if normed is None else normed.form
+        spec = product_rows(factors=factors, closing=closing, rows=rows, strip=strip,
+                            even=self.depth % deep == 0, cut=parts > 1, normal=normal)
+        sums = len(several) + (normal is not None and normal.kind == RMS)
+        self.lo.step(spec, [*tensors, *several[1:], *([] if normed is None else normed.rows),
+                            *arriving(self.lo, parts, programs, wide * rows * sums, factors.total),
+                            *cells, self.n, self.depth, part, self.count,
+                            *([self.rows] if rows > 2 else []), *([] if normed is None else [normed.epsilon]),
+                            *numbers], programs * parts)
 
     def _part(self, step: int, parts: int) -> tuple[int, int]:
         """How many elements of k each part has, and how many parts there are then."""

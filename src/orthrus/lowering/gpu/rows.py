@@ -47,17 +47,27 @@ def ordered(t: Tensor, axes: Sequence[int]) -> list[int]:
 
 
 def tile(t: Tensor, kept: Sequence[int], along: Sequence[int], hold: bool) -> Tile:
-    """For the rows of `t`. `hold`: whole rows, where they fit."""
-    count, length = (power(math.prod(t.shape[a] for a in axes)) for axes in (kept, along))
+    """For the rows of `t`, however many there are. `hold`: whole rows, where they fit."""
+    length = power(math.prod(t.shape[a] for a in along))
     if kept and t.strides[kept[-1]] == 1 and not (along and t.strides[along[-1]] == 1):
-        rows = min(count, ACROSS)
+        rows = min(power(_together(t, kept)), ACROSS)
         columns = min(length, (HELD // 2 if hold else SEVERAL) // rows)
     else:
         columns = min(length, HELD if hold else SEVERAL)
-        rows = min(count, max(1, SEVERAL // columns))
+        rows = max(1, SEVERAL // columns) if kept else 1
     if hold and columns < length:
         columns = min(columns, SEVERAL * 2 // rows)
     return Tile(rows, columns, columns >= length)
+
+
+def _together(t: Tensor, kept: Sequence[int]) -> int:
+    """How many elements of neighbouring rows lie behind each other."""
+    count = 1
+    for axis in reversed(kept):
+        if t.strides[axis] != count:
+            break
+        count *= t.shape[axis]
+    return count
 
 
 def groups(t: Tensor, reduced: Sequence[int]) -> tuple[list[int], list[int], int, int]:
@@ -72,7 +82,7 @@ def rows(lo: GpuLowering, work: RowWork, out: Tensor, tree: Expr | None, operand
     tensors = [work.view(t) for t in work.reads.tensors]
     first, target = tensors[0], work.view(out)
     kept, along, count, length = groups(first, work.reduced)
-    if count < FEW and length >= LONG_ROW and _plain(work):
+    if length >= LONG_ROW and _plain(work) and count < FEW:
         _over_blocks(lo, work, tensors, target, tree, operands)
         return True
     form = tile(first, kept, along, True)
@@ -144,7 +154,7 @@ def fold(lo: GpuLowering, what: Folded, out: Tensor, after: Expr | None, operand
                         last="last" in what.kind)
         lo.step(spec, [*cells, *more, count, length], blocks)
         return
-    if blocks < FEW and length >= LONG and not form.whole:
+    if not form.whole and length >= LONG and blocks < FEW:
         span = max(PIECE, -(-length // MOST))
         pieces = -(-length // span)
         parts = lo.new((pieces, *what.short), what.dtype)

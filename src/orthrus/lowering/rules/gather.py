@@ -255,19 +255,27 @@ def scatter_nd(lo: Lowering, node: Node) -> Pending | No:
         return No("its shapes do not fit")
     x, indices, updates = lo.tensor(vx), lo.contiguous(lo.tensor(vi)), lo.contiguous(lo.tensor(vu))
     parts = own[-1]
+    wanted = rows_lying(lo, x, updates, parts)
 
     def write(lo: Lowering, out: Tensor) -> None:
-        dense = out if out.contiguous else lo.new(x.shape, x.dtype)
+        dense = out if out.contiguous or out.strides == wanted else lo.new(x.shape, x.dtype)
         lo.copy(x, dense)
         scattered(lo, dense, indices, updates, parts, how)
         if dense is not out:
             lo.copy(dense, out)
-    return placed(shape, x.dtype, write)
+    return placed(shape, x.dtype, write, wanted)
+
+
+@varied
+def rows_lying(lo: Lowering, x: Tensor, updates: Tensor, parts: int) -> tuple[int, ...] | None:
+    """Strides, beside those of C order, by which `scattered` folds into a copy of `x`."""
+    return None
 
 
 @varied
 def scattered(lo: Lowering, out: Tensor, indices: Tensor, updates: Tensor, parts: int, how: str) -> None:
-    """Fold rows of updates into out[*indices], tuples of `parts`, in their order; all in C order."""
+    """Fold rows of updates into out[*indices], tuples of `parts`, in their order; all in C order, or `out` as
+    `rows_lying` says."""
     width, steps = math.prod(out.shape[parts:]), c_strides(out.shape)
     spec = gather.scatter_rows(element=out.dtype, how=how, dtype=indices.dtype, parts=parts,
                                single=width == 1)

@@ -140,10 +140,11 @@ def _spreads(shape: Sequence[int], to: Sequence[int]) -> bool:
     return len(shape) <= len(to) and all(d in (1, e) for d, e in pairs)
 
 
-def matrices(lo: Lowering, a: Value, b: Value, flips_a: Flips = PLAIN, flips_b: Flips = PLAIN
+def matrices(lo: Lowering, a: Value, b: Value, flips_a: Flips = PLAIN, flips_b: Flips = PLAIN,
+             given: Tensor | None = None
              ) -> tuple[Tensor, Tensor, tuple[int, ...], Callable[[Tensor], Tensor]] | No:
     """A' and B' as matrices, the shape of their product, and what gives a tensor of that shape rows and
-    columns."""
+    columns. `given`: what stands for A."""
     shape_a, shape_b = (_flipped_shape(lo.shape(v), flips) for v, flips in ((a, flips_a), (b, flips_b)))
     if not shape_a or not shape_b or shape_a[-1] != shape_b[-2:][0]:
         return No("the factors do not fit")
@@ -160,7 +161,8 @@ def matrices(lo: Lowering, a: Value, b: Value, flips_a: Flips = PLAIN, flips_b: 
             shape.insert(len(batch), 1)
             strides.insert(len(batch), 0)
         return t.view(shape, strides) if n else t.view((*shape, 1), (*strides, 1))
-    first, second = _matrix(_flipped(lo.tensor(a), flips_a), 0), _matrix(_flipped(lo.tensor(b), flips_b), 1)
+    first = _matrix(_flipped(lo.tensor(a) if given is None else given, flips_a), 0)
+    second = _matrix(_flipped(lo.tensor(b), flips_b), 1)
     return first, second, (*batch, *m, *n), lifted if not (m and n) else lambda t: t
 
 

@@ -173,12 +173,14 @@ def _steps(t: Tensor) -> tuple[int, ...]:
 def spread(lo: Lowering, value: Value | None, shape: tuple[int, ...]) -> Tensor | None:
     """An operand broadcast to `shape`; None where it does not fit or is of a type kernels do not compute
     with."""
-    if value is None or lo.dtype(value) not in REALS:
-        return None
+    return lo.tensor(value).expand(shape) if value is not None and _spreads(lo, value, shape) else None
+
+
+def _spreads(lo: Lowering, value: Value, shape: tuple[int, ...]) -> bool:
+    """Whether an operand broadcasts to `shape`, and is of a type kernels compute with."""
     own = lo.shape(value)
-    if len(own) > len(shape) or any(d not in (1, e) for d, e in zip(own[::-1], shape[::-1], strict=False)):
-        return None
-    return lo.tensor(value).expand(shape)
+    return lo.dtype(value) in REALS and len(own) <= len(shape) and all(
+        d in (1, e) for d, e in zip(own[::-1], shape[::-1], strict=False))
 
 
 def affine(operands: Sequence[Tensor], dtype: str, total: str = F) -> Expr:
@@ -334,7 +336,8 @@ def now(lo: Lowering, made: Pending | No, *others: Tensor | None) -> Any:
 
 @varied
 def summed_first(lo: Lowering, node: Node, values: Sequence[Value | None]) -> Tensor | None:
-    """The sum of `values`, the last result of `node`, where kernels add it up before they normalize it."""
+    """The sum of `values`, the last result of `node`, where kernels add it up before they normalize it; of
+    its type, or wider."""
     return None
 
 
@@ -350,25 +353,27 @@ def skip_norm(lo: Lowering, node: Node) -> Any:
     centred = node.op_type == "SkipLayerNormalization"
     inputs = [*node.inputs, None, None, None]
     skip, affines, bias = inputs[1], inputs[2:4] if centred else inputs[2:3], inputs[4 if centred else 3]
-    added = [spread(lo, v, shape) for v in (skip, bias) if v is not None]
+    terms = [v for v in (skip, bias) if v is not None]
     operands = [spread(lo, v, shape) for v in affines if v is not None]
-    if any(t is None for t in (*added, *operands)) or not shape or not operands:
+    if not all(_spreads(lo, v, shape) for v in terms) or None in operands or not shape or not operands:
         return No("its operands do not fit")
     if alive(lo, node, 1) or alive(lo, node, 2):
         return No("its statistics are read")
     tensors = [t for t in operands if t is not None]
     total, keeps = computed(dtype), alive(lo, node, 3)
-    if not centred and keeps and (whole := summed_first(lo, node, [x, skip, bias])) is not None:
-        reads = Reads(Expr.leaf(0, dtype).cast(total), [whole])
-        made = finished(lo, reads, (len(shape) - 1,), dtype, Norm("rms", attrs["epsilon"]),
+    kind = "layer" if centred else "rms"
+    if keeps and (whole := summed_first(lo, node, [x, skip, bias])) is not None:
+        reads = Reads(Expr.leaf(0, whole.dtype).cast(total), [whole])
+        made = finished(lo, reads, (len(shape) - 1,), dtype, Norm(kind, attrs["epsilon"]),
                         affine(tensors, dtype, total), tensors)
-        return made, None, None, whole
-    reads = Reads(Expr.leaf(0, dtype).cast(total), [lo.tensor(x), *(t for t in added if t is not None)])
+        return made, None, None, Lazy(shape, Expr.leaf(0, whole.dtype).cast(dtype), [whole])
+    reads = Reads(Expr.leaf(0, dtype).cast(total), [
+        lo.tensor(x), *(lo.tensor(v).expand(shape) for v in terms)])
     for i, t in enumerate(reads.tensors[1:], 1):
         reads.tree = Expr("add", (reads.tree, Expr.leaf(i, t.dtype).cast(total)), total)
     reads, tensors = walkable(lo, reads, (len(shape) - 1,), tensors)
     kept = lo.new(shape, dtype, lying(reads.tensors[0])) if keeps else None
-    kernel = Norm("layer" if centred else "rms", attrs["epsilon"], keeps)
+    kernel = Norm(kind, attrs["epsilon"], keeps)
     made = finished(lo, reads, (len(shape) - 1,), dtype, kernel, affine(tensors, dtype, total), tensors,
                     kept=kept)
     return now(lo, made, None, None, kept) if keeps else made

@@ -104,7 +104,7 @@ class _Attending:
         given |= {"mask": form.mask, "ends": form.ends, "sink": form.sink}
         given |= {"keep": "bool"} if form.kept else {}
         if grown:
-            given |= {"begins": grown.begins, "status": "int64"}
+            given |= {"begins": grown.begins, "status": "" if grown.sure else "int64"}
             given |= dict.fromkeys(("cos", "sin") if grown.half else (), form.dtype)
         for name, dtype in given.items():
             if dtype:

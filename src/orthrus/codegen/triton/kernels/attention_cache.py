@@ -11,16 +11,17 @@ from .entering import View
 
 @kernel
 def append_rows(k: Writer, *, dtype: str, size: int, near: tuple[bool, bool, bool], ends_type: str,
-                zeroed: bool, rows: int) -> None:
+                zeroed: bool, rows: int, sure: bool) -> None:
     """A cache of keys or values with new rows in it: the `held` rows of `past`, then zeros up to `capacity`
-    where `zeroed`, and the `length` rows of `new` from row `first` (plus `ends[batch]`) on; where they do not
-    fit, `status` becomes 1. Where `past` and `out` are the same memory, only new rows are written. A program
-    has `rows` rows of one head."""
+    where `zeroed`, and the `length` rows of `new` from row `first` (plus `ends[batch]`) on. Where they do not
+    fit, unless it is `sure` that they do, `status` becomes 1. Where `past` and `out` are the same memory,
+    only new rows are written. A program has `rows` rows of one head."""
     for name in ("past", "new", "out"):
         k.pointer(name, dtype)
     if ends_type:
         k.pointer("ends", ends_type)
-    k.pointer("status", "int64")
+    if not sure:
+        k.pointer("status", "int64")
     for name in ("heads", "held", "length", "capacity", "first"):
         k.count(name)
     past, new, out = (View.declare(k, name, side)
@@ -39,8 +40,9 @@ def append_rows(k: Writer, *, dtype: str, size: int, near: tuple[bool, bool, boo
         alike = (past_s0 == out_s0) & (past_s1 == out_s1) & (past_s2 == out_s2)
         same = (past.to(tl.int64) == out.to(tl.int64)) & alike
         kept = (row < {"capacity" if zeroed else "held"}) & (fresh == 0) & ((row >= held) | (same == 0))
-        tl.store(status + tl.arange(0, 1), tl.full((1,), 1, tl.int64), mask=fits == 0)
     """)
+    if not sure:
+        k.text("tl.store(status + tl.arange(0, 1), tl.full((1,), 1, tl.int64), mask=fits == 0)")
     old = k.load("past", past.at("row[:, None]", "feature[None, :]"),
                  "(kept & (row < held))[:, None] & there")
     added = k.load("new", new.at("(row - begin)[:, None]", "feature[None, :]"), "fresh[:, None] & there")
@@ -51,15 +53,17 @@ def append_rows(k: Writer, *, dtype: str, size: int, near: tuple[bool, bool, boo
 
 @kernel
 def turn(k: Writer, *, dtype: str, size: int, half: int, near: tuple[bool, bool], interleaved: bool,
-         positions_type: str, rows: int) -> None:
+         positions_type: str, rows: int, sure: bool) -> None:
     """Turn the first 2 * `half` of `size` features; the rest is copied. A program has `rows` heads of
     positions. The row of a position in the caches is s * p_run + first, plus positions[b * p_b + s * p_s]
-    unless `positions_type` is empty; where the caches have no such row, `status` becomes 1."""
+    unless `positions_type` is empty; where the caches have no such row, which they have where it is `sure`,
+    `status` becomes 1."""
     for name in ("x", "cos", "sin"):
         k.pointer(name, dtype)
     if positions_type:
         k.pointer("positions", positions_type)
-    k.pointer("status", "int64")
+    if not sure:
+        k.pointer("status", "int64")
     k.pointer("out", dtype)
     for name in ("c_b", "c_s"):
         k.size(name)
@@ -76,10 +80,13 @@ def turn(k: Writer, *, dtype: str, size: int, half: int, near: tuple[bool, bool]
     """)
     if positions_type:
         k.text("at += tl.load(positions + batch * p_b + place * p_s, mask=inside, other=0).to(tl.int64)")
+    k.text("known = (at >= 0) & (at < places)")
+    if not sure:
+        k.text("""
+            wrong = tl.sum((inside & (known == 0)).to(tl.int32))
+            tl.store(status + tl.arange(0, 1), tl.full((1,), 1, tl.int64), mask=wrong > 0)
+        """)
     k.text(f"""
-        known = (at >= 0) & (at < places)
-        wrong = tl.sum((inside & (known == 0)).to(tl.int32))
-        tl.store(status + tl.arange(0, 1), tl.full((1,), 1, tl.int64), mask=wrong > 0)
         inside = (inside & known)[:, None]
         pair = tl.arange(0, {1 << (half - 1).bit_length()})[None, :]
         angle = (batch * c_b + at * c_s)[:, None] + pair

@@ -1,7 +1,8 @@
 """Caches of keys and values that take up new rows while an attention reads them, and rotary positions.
 
 In: in a kernel, a cache as it was, and new rows. Out: tiles of both, and the cache as it becomes, which may
-be the same memory. New rows for which there is no room set `status`, and are written nowhere.
+be the same memory. New rows for which there is no room set `status`, where that may be, and are written
+nowhere.
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ class Grown:
     is read. `near`: of the old cache and the new rows, keys and values each, whether features lie side by
     side; `begins`: the type of where the new rows begin in each batch entry, empty where all begin alike;
     `zeroed`: rows behind those held are made 0; `half`: pairs of features of queries and new keys that are
-    turned by their positions, 0 for none; `interleaved`: pairs lie side by side."""
+    turned by their positions, 0 for none; `interleaved`: pairs lie side by side; `sure`: there is room for
+    the new rows, and a position for each."""
 
     near: tuple[bool, bool, bool, bool]
     begins: str = ""
     zeroed: bool = False
     half: int = 0
     interleaved: bool = False
+    sure: bool = False
 
 
 class Entering:
@@ -71,8 +74,9 @@ class Entering:
             fresh = fresh_add{" + tl.load(begins + batch).to(tl.int32)" if begins else ""}
             fits = (fresh >= 0) & (fresh + length <= {most})
             solid = tl.maximum(tl.minimum(fresh, rows_held), 0)
-            tl.store(status + tl.arange(0, 1), tl.full((1,), 1, tl.int64), mask=fits == 0)
         """)
+        if not self.grown.sure:
+            self.k.text("tl.store(status + tl.arange(0, 1), tl.full((1,), 1, tl.int64), mask=fits == 0)")
 
     def turned(self, value: str, pointer: str, at: Callable[[str], str], d: str, place: str, of_feature: str,
                mask: str) -> str:

@@ -9,6 +9,7 @@ numbers of A are stored, exactly; scales are applied to a block's sums, in float
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..epilogue import Closing, Walk
 from ..parts import Parts
 from ..write import Writer, kernel
 from .gather import checked, reported
+from .normal import Entering, Normal
 from .products import Tile, lying, place
 
 _WHOLE = 23
@@ -99,15 +101,15 @@ def _by_block(numbers: np.ndarray, blocks: int) -> np.ndarray:
 @dataclass(frozen=True)
 class Left:
     """How A is read: its type, a `walk` of its rows, its stride along k, 1 or s; `ordered`: its elements are
-    put into the weights' order by a table; `precision`: as of `products.Factors`; `gain`: the type of what
-    each element is multiplied by, where rows are divided by their root mean square too."""
+    put into the weights' order by a table; `precision`: as of `products.Factors`; `normal`: the normalization
+    of its rows, which enter as they are without it."""
 
     dtype: str
     walk: Walk
     depth: str
     ordered: bool = False
     precision: str = "ieee"
-    gain: str = ""
+    normal: Normal | None = None
 
 
 class _Kernel:
@@ -125,13 +127,14 @@ class _Kernel:
                 self.zeros.append(k.pointer(f"zeros{which}", own[codes.zeros]))
         self.table = k.pointer("table", "float32") if codes.named else None
         self.order = k.pointer("order", "int32") if left.ordered else None
-        self.gain = k.pointer("gain", left.gain) if left.gain else None
+        self.entering = Entering(k, left.normal) if left.normal is not None else None
         self.parts = Parts(k, "float32", cut)
         self.close = closing.declare(k)
         self.n, self.depth, self.chunks, self.part = (
             k.size(name) for name in ("n", "depth", "chunks", "part"))
         self.along = "1" if left.depth == "1" else k.size("along")
-        self.epsilon = k.number("epsilon") if left.gain else None
+        if self.entering is not None:
+            self.entering.numbers()
         self.walking = left.walk.declare(k, "in")
 
     def begin(self) -> None:
@@ -214,6 +217,11 @@ class _Kernel:
         at = f"(chunk * {self.codes.blocks} + {plane}) * {self.n} + rn"
         return self.k.let(f"tl.load({pointer} + {at}, mask=rn < {self.n}, other=0).to(tl.float32)", "scale")
 
+    def row(self, at: str, place: str, inside: str) -> str:
+        """Elements of the row that begins at `at`, in A's own order."""
+        wide = ".to(tl.int64)" if self.left.walk.wide else ""
+        return f"tl.load({self.a} + {at} + ({place}){wide} * {self.along}, mask={inside}, other=0)"
+
     def columns(self, plane: int, at: str) -> tuple[str, str, str]:
         """Offsets of A's elements that a block's codes are multiplied by, which there are, and their
         places."""
@@ -230,8 +238,7 @@ class _Kernel:
 def few_bits_rows(k: Writer, *, left: Left, codes: Codes, closing: Closing, rows: int, columns: int,
                   cut: bool) -> None:
     """A·B of `rows` rows, by each B of as many as the closing has values. Programs count parts of k, if it is
-    `cut`, and strips of `columns`. Squares of rows that are normalized are summed beside their products,
-    which are divided in the end."""
+    `cut`, and strips of `columns`."""
     it = _Kernel(k, left, codes, closing, cut)
     wide = min(codes.block, _UNROLLED)
     k.text(f"""
@@ -246,14 +253,15 @@ def few_bits_rows(k: Writer, *, left: Left, codes: Codes, closing: Closing, rows
     for which in several:
         k.text(f"words{which} = {it.b[which]}.to(tl.pointer_type(tl.uint32))")
     it.begin()
-    row_at = []
+    k.warps = max(1, min(4, columns * wide // (16 * k.target.warp)))
+    entering, row_at = it.entering, list[str]()
     for r in range(rows):
         k.text(f"row{r} = tl.full((), {r}, tl.int32)")
         for which in several:
             k.text(f"acc{which}_{r} = tl.zeros(({columns}, {wide // 4}), tl.float32)")
-        if it.gain is not None:
-            k.text(f"squares{r} = tl.zeros(({wide},), tl.float32)")
         row_at += [it.walking.offsets([0], [(f"row{r}", None), ("0", None)])[0][0]]
+        if entering is not None:
+            entering.begin(r, it.depth, functools.partial(it.row, row_at[r]), wide)
     with k.block("for chunk in range(first, last):"):
         for begin in range(0, codes.block, wide):
             packed = [it.words("rn[:, None]", f"(word + {begin // 4})[None, :]", which) for which in several]
@@ -262,13 +270,11 @@ def few_bits_rows(k: Writer, *, left: Left, codes: Codes, closing: Closing, rows
                 parts = [(it.apart(words, plane, which), it.scale(plane, which))
                          for which, words in enumerate(packed)]
                 offset, inside, spot = it.columns(plane, at)
-                gain = None if it.gain is None else k.load(it.gain, spot, inside)
+                affine = None if entering is None else entering.affine(spot, inside)
                 for r in range(rows):
                     x = k.let(f"tl.load({it.a} + {row_at[r]} + {offset}, mask={inside}, other=0)", "x")
-                    if gain is not None:
-                        x = k.let(f"{x}.to(tl.float32)", "x")
-                        k.text(f"squares{r} = tl.fma({x}, {x}, squares{r})")
-                        x = k.let(f"{x} * {gain}.to(tl.float32)", "x")
+                    if entering is not None and affine is not None:
+                        x = entering.entered(x, r, affine, inside)
                     quarters = it.quarters(x, wide)
                     for which, (values, scale) in enumerate(parts):
                         total = None
@@ -279,18 +285,15 @@ def few_bits_rows(k: Writer, *, left: Left, codes: Codes, closing: Closing, rows
                                           f"tl.fma({by}, {total})", "total")
                         acc = f"acc{which}_{r}"
                         k.text(f"{acc} = tl.fma({total}, {scale}[:, None], {acc})")
-    k.warps = max(1, min(4, columns * wide // (16 * k.target.warp)))
     sums = [f"tl.sum(acc{which}_{r}, 1)" for r in range(rows) for which in several]
-    if it.gain is not None:
-        sums += [f"tl.zeros(({columns},), tl.float32) + tl.sum(squares{r})" for r in range(rows)]
+    if entering is not None and entering.kept:
+        sums += entering.squares(rows, columns)
     with it.parts.last("program", "strips", [k.let(value, "sum") for value in sums],
                        f"tl.arange(0, {columns})", columns) as whole:
         for r in range(rows):
             mine = list(whole[r * closing.values:(r + 1) * closing.values])
-            if it.gain is not None:
-                mean = f"{whole[rows * closing.values + r]} / {it.depth}"
-                factor = k.let(f"1 / tl.sqrt_rn({mean} + {it.epsilon})", "factor")
-                mine = [k.let(f"{value} * {factor}") for value in mine]
+            if entering is not None and entering.kept:
+                mine = entering.finished(mine, whole[rows * closing.values + r], it.depth)
             it.close.store(mine[0], [(f"row{r}", None), ("rn", f"rn < {it.n}")], *mine[1:])
 
 

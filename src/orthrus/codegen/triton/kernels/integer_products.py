@@ -13,7 +13,8 @@ def integer_products(k: Writer, *, factors: Factors, closing: Closing, tile: Til
     """A·B. Programs count batches and tiles, and go through k number by number."""
     a, b = (k.pointer(name, d) for name, d in zip("ab", factors.dtypes, strict=True))
     close = closing.declare(k)
-    m, n, depth = (k.size(name) for name in ("m", "n", "depth"))
+    m = k.count("m", factors.walk.near(1) or closing.walk.near(1))
+    n, depth = k.size("n"), k.count("depth")
     along = factors.along(k)
     walking = factors.walk.declare(k, "in")
     place(k, m, n, tile)

@@ -23,7 +23,7 @@ def reduce_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, ki
     """`kind` (`sum`, `prod`, `max`, `min`) of what is read along each row. With `pieces`, of each piece of
     `span` elements of it, and the result has a group for the pieces before that for the rows."""
     read, close = reading.declare(k), closing.declare(k)
-    count, length = k.size("count"), k.size("length")
+    count, length = k.count("count", reading.walk.near(0)), k.size("length")
     dtype = reading.tree.dtype
     work = working(dtype)
     _enter(k, tile, count, length, k.size("span") if pieces else None)
@@ -43,7 +43,7 @@ def arg_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, least
     """Where in each row the largest, or `least`, element stands, of several the first or the `last`; NaN is
     beyond all. The value is int64."""
     read, close = reading.declare(k), closing.declare(k)
-    count, length = k.size("count"), k.size("length")
+    count, length = k.count("count", reading.walk.near(0)), k.size("length")
     dtype = reading.tree.dtype
     bits = 64 if BYTES[dtype] == 8 else 32
     beyond = -1 if last else (1 << 31) - 1

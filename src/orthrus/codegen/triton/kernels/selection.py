@@ -50,7 +50,7 @@ def best_rows(k: Writer, *, reading: Reading, values: Closing, places: Closing, 
     candidates are `length` integers of `best_pieces`, else the row itself."""
     read, value, place = reading.declare(k), values.declare(k, "value"), places.declare(k, "place")
     given = k.pointer("given", "int64") if sorted_pieces else ""
-    count, length, wanted = k.size("count"), k.size("length"), k.size("k")
+    count, length, wanted = k.count("count", reading.walk.near(0)), k.size("length"), k.size("k")
     inside, mask = f"(c < {length})", f"r < {count}"
     k.text(f"""
         r = (tl.program_id(0) * {tile.rows} + tl.arange(0, {tile.rows}))[:, None]

@@ -15,8 +15,9 @@ from ...rules import attention_contrib
 from ...rules.attention import Heads
 from ...tensor import Tensor
 from .. import products
-from ..elements import power
+from ..elements import power, several
 from ..lower import GpuLowering, Out, writes
+from ..normal import factor
 
 _TILE = 1 << 11
 """Elements of a tile of copied or turned rows."""
@@ -115,13 +116,16 @@ def grown(lo: GpuLowering, a: Heads, old: Sequence[Tensor], made: Sequence[Tenso
     begins, first = before
     cos = None if angles is None else angles[0]
     rows = (*old, a.k, a.v)
-    entering = Grown(_near(*rows), "" if begins is None else begins.dtype,  # type: ignore[arg-type]
-                     zeroed, 0 if cos is None else cos.shape[-1], interleaved)
     (k, v), length = made, a.q.shape[2]
+    room = k.shape[2] if cos is None else min(k.shape[2], cos.shape[-2])
+    entering = Grown(_near(*rows), "" if begins is None else begins.dtype,  # type: ignore[arg-type]
+                     zeroed, 0 if cos is None else cos.shape[-1], interleaved,
+                     begins is None and 0 <= first <= room - length)
     plan, near, mask, keep = _planned(lo, a, k, v, out, total, entering)
     if plan.tiles != 1 or a.k.shape[2] != length or 0 in old[0].shape:
         return False
-    more = [*(t for t in (begins,) if t is not None), Out(lo.status), *(angles or ())]
+    more = [*(t for t in (begins,) if t is not None), *([] if entering.sure else [Out(lo.status)]),
+            *(angles or ())]
     numbers = [old[0].shape[2], k.shape[2], first, *([] if cos is None else [cos.shape[-2], cos.strides[0]])]
     strides = [*_lying((a.q, k, v, out), near), *_lying(rows, entering.near)]
     _attend(lo, a, plan, [a.q, Out(k), Out(v), *rows], more, out, total, (mask, keep), numbers, strides)
@@ -134,9 +138,11 @@ def appended(lo: GpuLowering, old: Tensor, new: Tensor, out: Tensor, first: int,
     """Append the step that writes a cache; see the CPU's."""
     near, size = _near(old, new, out), new.shape[3]
     rows = max(1, min(power(out.shape[2]), _TILE // power(size)))
+    sure = ends is None and 0 <= first <= out.shape[2] - new.shape[2]
     spec = attention_cache.append_rows(dtype=new.dtype, size=size, near=near, rows=rows, zeroed=zeroed,
-                                       ends_type="" if ends is None else ends.dtype)
-    lo.step(spec, [old, new, Out(out), *([] if ends is None else [ends]), Out(lo.status), new.shape[1],
+                                       ends_type="" if ends is None else ends.dtype, sure=sure)
+    lo.step(spec, [old, new, Out(out), *([] if ends is None else [ends]),
+                   *([] if sure else [Out(lo.status)]), new.shape[1],
                    old.shape[2], new.shape[2], out.shape[2], first, *_lying((old, new, out), near)],
             new.shape[0] * new.shape[1] * -(-out.shape[2] // rows))
 
@@ -150,12 +156,13 @@ def turned(lo: GpuLowering, x: Tensor, caches: tuple[Tensor, Tensor], positions:
     cos = caches[0]
     per_batch, row = (0, cos.strides[0]) if cos.rank == 2 else (cos.strides[0], cos.strides[1])
     near, units = _near(x, made), batch * heads * length
-    rows = max(1, min(power(units), _TILE // power(size)))
+    rows = several(units, _TILE // power(size))
+    sure = positions is None and 0 <= first < cos.shape[-2] - (length - 1) * lying[2]
     spec = attention_cache.turn(dtype=x.dtype, size=size, half=cos.shape[-1], near=near, rows=rows,
-                                interleaved=interleaved,
+                                interleaved=interleaved, sure=sure,
                                 positions_type="" if positions is None else positions.dtype)
-    places = [] if positions is None else [positions]
-    lo.step(spec, [x, *caches, *places, Out(lo.status), Out(made), per_batch, row, *lying, first,
+    places = [*([] if positions is None else [positions]), *([] if sure else [Out(lo.status)])]
+    lo.step(spec, [x, *caches, *places, Out(made), per_batch, row, *lying, first,
                    cos.shape[-2], heads, length, units, *_lying((x, made), near)], -(-units // rows))
     return made
 
@@ -173,5 +180,5 @@ def projected(lo: GpuLowering, x: Value, weights: Value, bias: Value | None, sha
         operands = [lo.tensor(bias).expand(shape)]
         tree = Expr("add", (Expr.leaf(0, shared.F), Expr.leaf(1, lo.dtype(bias)).cast(shared.F)), shared.F)
     out = lo.new(shape, lo.dtype(x))
-    products.write(lo, lo.tensor(x), lo.tensor(weights), out, tree, operands)
+    products.write(lo, factor(lo, x), lo.tensor(weights), out, tree, operands)
     return out

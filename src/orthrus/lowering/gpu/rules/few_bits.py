@@ -17,18 +17,18 @@ from ....codegen.triton.kernels.few_bits import Codes, few_bits_gather
 from ...rules import few_bits as shared
 from ...rules.few_bits import FLOATS, MS, Weights
 from ...tensor import Tensor
-from .. import few_bits
-from ..elements import power
+from .. import few_bits, normal
+from ..elements import power, several
 from ..lower import GpuLowering, Out, Pending, lowers, writes
 
 _ELEMENTS, _COLUMNS = 1024, 512
 """Elements and columns of a tile of gathered rows, at most."""
 
 
-writes(shared.factor)(few_bits.factor)
+writes(shared.factor)(normal.factor)
 
 
-def multiplied(lo: GpuLowering, a: Tensor | few_bits.Normed, weights: Weights, level: int,
+def multiplied(lo: GpuLowering, a: Tensor | normal.Normed, weights: Weights, level: int,
                order: np.ndarray | None, key: Any) -> Pending:
     """A times the transpose of the weights; A is never rounded to bytes, whatever `level` allows."""
     places = None if order is None else lo.constant(("order", key), lambda: order.astype(np.int32))
@@ -41,7 +41,7 @@ def rows_of_codes(lo: GpuLowering, out: Tensor, codes: Tensor, scales: Tensor, z
     """The rows of a matrix of codes that `where` names, as floats."""
     width = out.shape[-1]
     columns = min(_COLUMNS, power(width))
-    rows = min(_ELEMENTS // columns, power(where.size))
+    rows = several(where.size, _ELEMENTS // columns)
     pieces = -(-width // columns)
     assert how.zeros != "floats"
     form = Codes(how.bits, how.block, how.scale, how.zeros)

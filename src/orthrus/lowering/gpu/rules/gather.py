@@ -7,8 +7,9 @@ import math
 from ....codegen.triton.kernels import gather
 from ....codegen.write.expr import Expr
 from ...rules import gather as shared
+from ...rules.rows import lying
 from ...tensor import Tensor
-from ..elements import power
+from ..elements import power, several
 from ..lower import GpuLowering, Out, writes
 from ..walks import closed, walk
 
@@ -57,7 +58,7 @@ def _gathered(lo: GpuLowering, out: Tensor, x: Tensor, indices: Tensor, last: in
     source, (x_walked, i_walked), numbers = walk([x, indices], groups)
     count, width = math.prod(out.shape[:last]), math.prod(out.shape[last:])
     columns = min(_COLUMNS, power(width))
-    rows = max(1, min(_ROWS // columns, power(count)))
+    rows = several(count, _ROWS // columns)
     spec = gather.gather_rows(closing=closing, source=source, dtype=x.dtype, index=indices.dtype,
                               parts=len(moves) // 2, rows=rows, columns=columns)
     lo.step(spec, [*cells, x_walked, i_walked, Out(lo.status), *numbers, count, width, apart, *moves],
@@ -84,12 +85,36 @@ def put(lo: GpuLowering, out: Tensor, indices: Tensor, updates: Tensor, axis: in
         (step, 0, far or 0) for step, far in zip(steps, far_of, strict=True)], how)
 
 
+@writes(shared.rows_lying)
+def rows_lying(lo: GpuLowering, x: Tensor, updates: Tensor, parts: int) -> tuple[int, ...] | None:
+    """As `x` lies, where rows are a line each, or lines that are equally far apart: a cache whose axis of
+    positions was turned to the front is so."""
+    strides = lying(x)
+    return strides if _lines(x.view(x.shape, strides), updates, parts) is not None else None
+
+
+def _lines(out: Tensor, updates: Tensor, parts: int) -> tuple[int, int, int, int, int] | None:
+    """Where of the axes of rows those of a line begin, and of `out` how far rows, elements of a line and
+    lines are apart, then of `updates` lines; None where they are no such."""
+    row, lead = out.joined(0, parts), updates.rank - out.rank + parts
+    for split in range(parts, out.rank + 1):
+        far, along = out.joined(parts, split), out.joined(split, out.rank)
+        if None not in (row, far, along):
+            assert row is not None and far is not None and along is not None
+            return split, row, along, far, updates.joined(lead, lead + split - parts) or 0
+    return None
+
+
 @writes(shared.scattered)
 def scattered(lo: GpuLowering, out: Tensor, indices: Tensor, updates: Tensor, parts: int, how: str) -> None:
-    """Fold rows of updates into out[*indices], tuples of `parts`, in their order; all in C order."""
-    width = math.prod(out.shape[parts:])
-    _folded(lo, (out, indices, updates), list(out.shape[:parts]), (width, indices.size // parts, 1),
-            [(width, 1, 0), (parts, 1, 0), (width, 1, 0)], how)
+    """Fold rows of updates into out[*indices], tuples of `parts`, in their order; all in C order, or `out` as
+    `rows_lying` says."""
+    found = _lines(out, updates, parts)
+    assert found is not None
+    split, row, along, far, far_of = found
+    width, lines = math.prod(out.shape[split:]), math.prod(out.shape[parts:split])
+    _folded(lo, (out, indices, updates), list(out.shape[:parts]), (width, indices.size // parts, lines),
+            [(row, along, far), (parts, 1, 0), (width * lines, 1, far_of)], how)
 
 
 def _folded(lo: GpuLowering, tensors: tuple[Tensor, Tensor, Tensor], limits: list[int],

@@ -18,6 +18,7 @@ from ...rules.matmul import Flips, Sum, matrices
 from ...tensor import Tensor
 from .. import products
 from ..lower import GpuLowering, Lazy, Pending, lowers
+from ..normal import entering
 from . import int8
 from .few_bits import multiplied as by_codes
 
@@ -42,14 +43,17 @@ def multiplied(lo: GpuLowering, node: Node, flips_a: Flips, flips_b: Flips, ende
         coded = few_bits.dequantized(lo, a, b, flips_b[1], by_codes)
         if coded is not None:
             return coded
-    made = matrices(lo, a, b, flips_a, flips_b)
+    plain = flips_a == matmul.PLAIN and "float" in dtype and len(lo.shape(b)) == 2 <= len(lo.shape(a))
+    normed = entering(lo, a) if plain and lo.shape(a)[-1] == lo.shape(b)[1 if flips_b[1] else 0] else None
+    made = matrices(lo, a, b, flips_a, flips_b, None if normed is None else normed.x)
     if isinstance(made, No):
         return made
     first, second, shape, lifted = made
+    what = products.Dense(normed or first, second, lifted)
 
     def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
-        products.write(lo, first, second, lifted(out), tree, [lifted(t) for t in operands])
-    return Pending(shape, summed(dtype), emit)
+        products.write(lo, what.a, second, lifted(out), tree, [lifted(t) for t in operands])
+    return Pending(shape, summed(dtype), emit, what=what)
 
 
 _RULES: dict[tuple[str, ...], tuple[Any, tuple[str, ...]]] = {

@@ -16,9 +16,9 @@ from ...rules import rows as shared
 from ...rules.reduce import TYPES, Folded
 from ...rules.rows import FLOATS, lying
 from ...tensor import Tensor, c_strides
-from ..elements import power
+from ..elements import power, several
 from ..lower import GpuLowering, Lazy, Out, Pending, lowers, writes
-from ..products import FEW
+from ..normal import FEW, multiplied_alone
 from ..rows import fold, groups, tile
 from ..walks import closed, read
 
@@ -59,23 +59,33 @@ def running(lo: GpuLowering, node: Node) -> Pending | No:
 
 @writes(shared.summed_first)
 def summed_first(lo: GpuLowering, node: Node, values: Sequence[Value | None]) -> Tensor | None:
-    """Of a few rows one of which a kernel still makes, which adds the others: products of what is normalized
-    then divide their sums."""
+    """Of a few rows one of which a kernel still makes, which adds the others: products normalize what they
+    read. Rows that are centred are added up in float32, since their deviations may be small beside them."""
     given = [v for v in values if v is not None]
     shape, dtype = lo.shape(given[0]), lo.dtype(given[0])
     waits = [v for v in given if lo.left[v] <= 1 and isinstance(found := lo.env.get(v), Lazy) and (
         found.source is not None and found.source.tensor is None)]
     if not waits or math.prod(shape[:-1]) > FEW or any(lo.shape(v) != shape for v in waits):
         return None
+    value, normal = node.outputs[3], node.outputs[0]
+    assert value is not None
+    work = dtype
+    if node.op_type == "SkipLayerNormalization":
+        if normal is None or not multiplied_alone(lo, normal):
+            return None
+        work = "float32"
+    if work != dtype:
+        if value in lo.finals:
+            return None
+        value = Value(value.name)
+        lo.left[value] = 1
 
     def total(dtypes: Sequence[str]) -> Expr:
         first, *rest = (Expr.leaf(i, t).cast("float32") for i, t in enumerate(dtypes))
-        return functools.reduce(lambda a, b: Expr("add", (a, b), "float32"), rest, first).cast(dtype)
+        return functools.reduce(lambda a, b: Expr("add", (a, b), "float32"), rest, first).cast(work)
     made = lo.elementwise(given, total)
     if isinstance(made, No) or made.shape != shape:
         return None
-    value = node.outputs[3]
-    assert value is not None
     lo.bind(value, made)
     for v in waits:
         lo.left[v] -= 1
@@ -149,7 +159,7 @@ def top_k(lo: GpuLowering, node: Node) -> tuple[Tensor, Tensor] | No:
         again = best_pieces(reading=None, columns=PIECE, kept=power(k), least=least)
         held, length = _best(lo, again, [held], count, length, power(k))
     columns = power(length)
-    form = Tile(min(power(count), max(1, PIECE // 2 // columns)), columns, True)
+    form = Tile(several(count, PIECE // 2 // columns), columns, True)
     spec = best_rows(reading=reading, values=first, places=second, tile=form, least=least,
                      sorted_pieces=held is not None)
     lo.step(spec, [*cells, *more, *others, *([] if held is None else [held]), count, length, k],
