@@ -648,6 +648,22 @@ case(FIRES, "fuse_attention_past", lambda n: counted(n, start=-2))
 case(SPARES, "push_shape_over_joined_keys", lambda n: counted(n, lambda joined: n.Relu(joined[0])))
 
 
+def stacked(n, *apart, mask=lambda n, x: x):
+    """Two texts of three heads each, multiplied as six matrices."""
+    q, k, v = (n.Reshape(n.input(name, 2, 3, 5, 4), ints(6, 5, 4)) for name in "qkv")
+    scores = mask(n, n.Mul(n.MatMul(q, n.Transpose(k, perm=[0, 2, 1])), F(0.5)))
+    return n.Reshape(n.MatMul(n.Softmax(scores, axis=-1), v), ints(*apart))
+
+
+case(FIRES, "push_split_over_products", lambda n: [stacked(n, 2, 3, 5, 4)])
+case(FIRES, "push_split_over_products", lambda n: [stacked(n, 2, 3, 5, 4, mask=lambda n, x: n.Reshape(
+    n.Add(n.Reshape(x, ints(2, 3, 5, 5)), f(2, 1, 5, 5)), ints(6, 5, 5)))])
+case(SPARES, "push_split_over_products", lambda n: [stacked(n, 3, 2, 5, 4)])
+case(SPARES, "push_split_over_products", lambda n: [stacked(n, 2, 3, 4, 5)])
+case(SPARES, "push_split_over_products", lambda n: [
+    stacked(n, 2, 3, 5, 4, mask=lambda n, x: n.Add(x, f(6, 5, 5)))])
+
+
 def heads(n, perm=(0, 2, 1, 3), last=None):
     q, k, v = (
         n.Transpose(n.Reshape(n.input(name, "N", "S", 12), ints(0, 0, 3, 4)), perm=list(perm))

@@ -1,6 +1,7 @@
 """Small encoders as exporters write them, made with onnx.helper: torch's script exporter of several years,
-tf2onnx, and tf2onnx of Keras's own attention ("einsum", from opset 13 on, none of `STYLES`). All compute the
-same network; only the graphs differ."""
+the same of networks that stack the heads of all texts in one axis ("stacked": Bart, Clip, Whisper), tf2onnx,
+and tf2onnx of Keras's own attention ("einsum", from opset 13 on, none of `STYLES`). All compute the same
+network; only the graphs differ."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 HEADS, SIZE, WORDS, LENGTH = 2, 4, 20, 16
 HIDDEN = HEADS * SIZE
-STYLES = ("torch", "torch-where", "sdpa", "tf")
+STYLES = ("torch", "torch-where", "sdpa", "stacked", "tf")
 
 
 class Encoder:
@@ -151,9 +152,30 @@ class Encoder:
         y = self.op("Einsum", y, self.weight(HEADS, SIZE, HIDDEN), equation="abcd,cde->abe")
         return self.op("Add", y, self.weight(HIDDEN))
 
+    def stacked(self, x: str, mask: str) -> str:
+        """Attention with one axis for batch and heads, in which the scores are but while they are masked."""
+        batch, length = (self.op("Gather", self.op("Shape", "input_ids"), np.array([i])) for i in range(2))
+        rows = self.op("Mul", batch, np.array([HEADS]))
+        joined = self.op("Concat", rows, np.array([-1, SIZE]), axis=0)
+        q, k, v = (self.linear(x, HIDDEN, HIDDEN) for _ in range(3))
+        q = self.op("Mul", q, float(SIZE ** -0.5))
+        q, k, v = (self.op("Reshape", self.heads(each), joined) for each in (q, k, v))
+        scores = self.op("MatMul", q, self.op("Transpose", k, perm=[0, 2, 1]))
+        if mask:
+            apart = self.op("Concat", batch, np.array([HEADS]), length, length, axis=0)
+            scores = self.op("Add", self.op("Reshape", scores, apart), mask)
+            scores = self.op("Reshape", scores, self.op("Concat", rows, length, length, axis=0))
+        weights = self.op("Softmax", scores, axis=2 if self.opset < 13 else -1)
+        apart = self.op("Concat", batch, np.array([HEADS]), length, np.array([SIZE]), axis=0)
+        y = self.op("Reshape", self.op("MatMul", weights, v), apart)
+        y = self.op("Transpose", y, perm=[0, 2, 1, 3])
+        return self.linear(self.op("Reshape", y, np.array([0, 0, HIDDEN])), HIDDEN, HIDDEN)
+
     def attention(self, x: str, mask: str) -> str:
         if self.style == "einsum":
             return self.einsum(x, mask)
+        if self.style == "stacked":
+            return self.stacked(x, mask)
         q, k, v = (self.heads(self.linear(x, HIDDEN, HIDDEN)) for _ in range(3))
         kt = self.op("Transpose", k, perm=[0, 1, 3, 2])
         if self.style == "sdpa":

@@ -148,3 +148,27 @@ def test_letters(equation: str, shapes_in: Any, out: list[Any]) -> None:
     inputs = [floats(f"x{i}", *dims) for i, dims in enumerate(shapes_in)]
     model = made([NODE("Einsum", [i.name for i in inputs], ["y"], equation=equation)], inputs, ["y"])
     assert shapes(infer(model))["y"] == out
+
+
+@pytest.mark.parametrize(("op_type", "inputs", "weights", "attributes", "out"), [
+    ("GatherBlockQuantized", {"w": None, "x": ("b", "s")}, {"w": np.zeros((20, 16), np.uint8)},
+     {"gather_axis": 0, "quantize_axis": 1, "block_size": 16, "bits": 4}, ["b", "s", 32]),
+    ("UnfoldTensor", {"x": ("b", 3, 12)}, {}, {"dim": -1, "size": 3, "step": 2}, ["b", 3, 5, 3]),
+    ("ExpandDims", {"x": ("b", 3), "a": None}, {"a": np.array(-1, np.int32)}, {}, ["b", 3, 1]),
+    ("MaxpoolWithMask", {"x": ("b", 3, 9, 9), "m": ("b", 3, 9, 9)}, {}, {"kernel_shape": [3, 3]},
+     ["b", 3, 7, 7])])
+def test_sizes_that_operators_of_onnxruntime_make(op_type: str, inputs: dict[str, Any],
+                                                  weights: dict[str, np.ndarray],
+                                                  attributes: dict[str, Any], out: list[Any]) -> None:
+    """Here, and as a session says its outputs."""
+    kinds = {"GatherBlockQuantized": {"x": TensorProto.INT64}, "MaxpoolWithMask": {"m": TensorProto.INT32}}
+    given = [helper.make_tensor_value_info(name, kinds.get(op_type, {}).get(name, TensorProto.FLOAT), shape)
+             for name, shape in inputs.items() if shape is not None]
+    if op_type == "GatherBlockQuantized":
+        weights = {**weights, "s": np.ones((20, 2), np.float32)}
+        inputs = {**inputs, "s": None}
+    model = made([NODE(op_type, list(inputs), ["y"], domain="com.microsoft", **attributes)], given, ["y"],
+                 weights)
+    assert shapes(infer(model))["y"] == out
+    [told] = ort.InferenceSession(model.SerializeToString()).get_outputs()
+    assert told.shape == out

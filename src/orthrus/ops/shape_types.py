@@ -295,10 +295,11 @@ ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
     ("", "DynamicQuantizeLinear"): lambda node, inputs: (
         ElementType.UINT8, ElementType.FLOAT, ElementType.UINT8),
     **{(_MS, name): _first for name in (
-        "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "GemmFastGelu", "MultiHeadAttention",
-        "NhwcConv", "Pad", "Range", "RotaryEmbedding", "TransposeMatMul")},
+        "Attention", "ExpandDims", "FusedConv", "FusedGemm", "FusedMatMul", "GemmFastGelu",
+        "MaxpoolWithMask", "MultiHeadAttention", "NhwcConv", "Pad", "Range", "RotaryEmbedding",
+        "TransposeMatMul", "UnfoldTensor")},
     (OWN, "SoftmaxAttention"): _first, (_MS, "GroupQueryAttention"): _group_query,
-    (_MS, "QAttention"): _nth(2),
+    (_MS, "QAttention"): _nth(2), (_MS, "GatherBlockQuantized"): _nth(2),
     ("", "LayerNormalization"): lambda node, inputs: (_first(node, inputs), *[_stash(node)] * 2),
     ("", "Attention"): lambda node, inputs: tuple(_nth(i)(node, inputs) for i in (0, 1, 2, 0)),
     ("", "MaxPool"): lambda node, inputs: (_first(node, inputs), ElementType.INT64),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..ir import ElementType
+from .axes import normalized_axis
 from .expression import floor_div, greatest
 from .facts import Facts, Shapes, broadcast
 from .products import matmul
@@ -70,6 +72,30 @@ def _group_query(f: Facts) -> Shapes:
     return [[*q[:2], size * heads if packed else q[2]], cache, cache]
 
 
+def _block_gather(f: Facts) -> Shapes:
+    """Bytes hold several numbers of fewer bits each."""
+    data, indices, bits = f.shape(0), f.shape(1), f.attribute("bits")
+    quantized = f.node.inputs[0]
+    if quantized is not None and quantized.elem == ElementType.UINT8 and bits < 8:
+        data[-1] *= 8 // bits
+    at = normalized_axis(f.attribute("gather_axis"), len(data))
+    return [[*data[:at], *indices, *data[at + 1:]]]
+
+
+def _expand_dims(f: Facts) -> Shapes:
+    x, axes = f.shape(0), f.numbers(1)
+    if axes is None or len(axes) != 1:
+        return [[None] * (len(x) + 1)]
+    at = normalized_axis(axes[0], len(x) + 1)
+    return [[*x[:at], 1, *x[at:]]]
+
+
+def _unfold(f: Facts) -> Shapes:
+    x, size = f.shape(0), f.attribute("size")
+    at = normalized_axis(f.attribute("dim"), len(x))
+    return [[*x[:at], floor_div(x[at] - size, f.attribute("step")) + 1, *x[at + 1:], size]]
+
+
 CONTRIB: dict[str, Callable[[Facts], Shapes]] = {
     **{name: RULES[name] for name in ("Expand", "Pad", "Range", "MatMulInteger")},
     "FusedConv": conv(1), "NhwcConv": _nhwc_conv, "NhwcFusedConv": _nhwc_conv, "QLinearConv": conv(3),
@@ -79,5 +105,6 @@ CONTRIB: dict[str, Callable[[Facts], Shapes]] = {
     **dict.fromkeys(("FusedGemm", "FusedMatMul", "GemmFastGelu", "TransposeMatMul", "FusedMatMulActivation",
                      "MatMulInteger16", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"), matmul()),
     "Attention": _attention(4), "QAttention": _attention(8), "MultiHeadAttention": _multi_head,
-    "GroupQueryAttention": _group_query,
+    "GroupQueryAttention": _group_query, "GatherBlockQuantized": _block_gather, "UnfoldTensor": _unfold,
+    "ExpandDims": _expand_dims, "MaxpoolWithMask": pool,
 }

@@ -14,7 +14,7 @@ from ..define import FLOATS, INTS, define, find, normalized_axis
 from ..math.linalg import matmul
 from ..nn.pool import MaxPool
 from ..tensor.selection import as_met, distinct, sort_keys
-from .fused import MS, like_first, of_rank, product_shape, rank_of
+from .fused import MS, like_first, product_shape
 
 _NARROW = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float4e2m1")
 _NUMERIC = ("float", "double", "float16", *INTS)
@@ -59,11 +59,6 @@ Trilu.infer_with(like_first)
 def ExpandDims(x, axis):
     """x with a dimension of 1 at `axis`"""
     return np.expand_dims(x, normalized_axis(axis.reshape(-1)[0], x.ndim + 1))
-
-
-@ExpandDims.infer_with
-def _expanded_type(x: Value, axis: Value) -> list[Type]:
-    return [of_rank(x.elem, None if x.shape is None else len(x.shape) + 1)]
 
 
 @define(domain=MS, types={"a": ("float", "double"), "b": ("float", "double")})
@@ -164,11 +159,6 @@ def UnfoldTensor(input, *, dim: int = -1, size: int, step: int = 1):
     bounded(shape, input.dtype)
     windows = np.lib.stride_tricks.sliding_window_view(input, size, at)
     return windows[(slice(None),) * at + (slice(None, None, step),)]
-
-
-@UnfoldTensor.infer_with
-def _unfolded_type(input: Value, **_: Any) -> list[Type]:
-    return [of_rank(input.elem, None if input.shape is None else len(input.shape) + 1)]
 
 
 def _rotated(x: np.ndarray, by: int) -> np.ndarray:
@@ -322,11 +312,6 @@ def MaxpoolWithMask(x, m, *, auto_pad: str = "NOTSET", kernel_shape: list[int] |
     return MaxPool.body(kept, kernel_shape=kernel_shape or [], auto_pad=auto_pad, pads=pads, strides=strides)
 
 
-@MaxpoolWithMask.infer_with
-def _masked_pool_type(x: Value, m: Value, **_: Any) -> list[Type]:
-    return [of_rank(x.elem, rank_of(x))]
-
-
 @define(domain=MS, types={"data": ("uint8", "uint4", "int4", *_NARROW), "indices": ("int32", "int64")})
 def GatherBlockQuantized(data, indices, scales, zero_points=None, *, bits: int = 4, block_size: int = 128,
                          gather_axis: int = 0, quantize_axis: int = 1):
@@ -366,12 +351,6 @@ def GatherBlockQuantized(data, indices, scales, zero_points=None, *, bits: int =
         y -= np.float32(1 << (bits - 1))
     y *= taken(scales).take(place, at)
     return y.astype(scales.dtype) if scales.dtype in HALF else y
-
-
-@GatherBlockQuantized.infer_with
-def _block_gather_type(data: Value, indices: Value, scales: Value, *_: Value | None, **__: Any) -> list[Type]:
-    ranks = rank_of(data), rank_of(indices)
-    return [of_rank(scales.elem, None if None in ranks else sum(r for r in ranks if r is not None) - 1)]
 
 
 @define(domain=MS, types={"input": ("float",)})

@@ -88,6 +88,50 @@ def fuse_attention(op, p, v, root):
     return op(_SOFTMAX)(q, k, v, bias, None, None, keep, guarded=int(guarded) or None, **same)
 
 
+@rule(lambda op, s: op.Reshape(op.MatMul(...), s), lambda op, s: op.Reshape(op.Attention(...), s),
+      lambda op, s: op.Reshape(op(_SOFTMAX)(...), s))
+def push_split_over_products(op, s, root):
+    """matmul(a, b) [batch * heads, m, n], split into [batch, heads, m, n], is the product of what `a` and `b`
+    were before their batch and heads were joined"""
+    x, split = root.inputs[0], root.output.shape
+    if rank(x) != 3 or split is None or len(split) != 4 or None in split[:2]:
+        return None
+    if None in x.shape[1:] or split[2:] != x.shape[1:]:
+        return No("it is not known that the matrices stay as they are")
+    made = _apart(op, x, split[:2])
+    return No("batch and heads were not joined before") if made is None else made
+
+
+def _apart(op, value, lead):
+    """What `value` [batch * heads, m, n] is with batch and heads, the dimensions `lead`, apart; None where
+    they never were."""
+    node = op.maker(value, "Reshape", "Transpose", alone=False) or op.maker(
+        value, "MatMul", "Softmax", "Mul", "Div", "Cast", *_KINDS)
+    if node is None or rank(value) != 3:
+        return None
+    if node.op_type == "Reshape":
+        x = node.inputs[0]
+        kept = rank(x) == 4 and None not in x.shape and x.shape == (*lead, *value.shape[1:])
+        return x if kept else None
+    if node.op_type == "Transpose" and permutation(node) != [0, 2, 1]:
+        return None
+    if node.op_type == "Softmax" and (node.version < 13 or node.attribute("axis") not in (-1, 2)):
+        return None
+    if node.kind in _KINDS and (
+        len(node.inputs) > 3 or len(node.outputs) > 1
+        or {node.attribute("q_num_heads"), node.attribute("kv_num_heads")} != {1}
+    ):
+        return None
+    parts = [v if number(v) is not None and v.const.ndim < 2 else _apart(op, v, lead) for v in node.inputs]
+    if any(part is None for part in parts):
+        return None
+    if node.op_type == "Transpose":
+        return op.Transpose(*parts, perm=[0, 1, 3, 2])
+    if node.kind in _KINDS:
+        return op.again(node, *parts, q_num_heads=None, kv_num_heads=None)
+    return op.Softmax(*parts, axis=-1) if node.op_type == "Softmax" else op.again(node, *parts)
+
+
 @rule(lambda op, a, b, axis: op.Shape(op.Concat(a, b, axis=axis)), shared=True)
 def push_shape_over_joined_keys(op, a, b, axis, root):
     """The shape of earlier keys joined with new ones, from theirs: what the mask is computed from must not
@@ -238,14 +282,19 @@ def _factor(node):
 
 
 def _unscaled(op, value):
-    """`value` before it was multiplied by a number, and the number."""
-    scale = 1.0
-    while (node := op.maker(value, "Mul", "Div")) is not None:
-        inner, factor = _factor(node)
-        if inner is None:
-            break
-        value, scale = inner, scale * factor
-    return value, scale
+    """`value` before it was multiplied by a number, where nothing but movement came after that, and the
+    number."""
+    node = op.maker(value, "Mul", "Div", "Reshape", "Transpose")
+    if node is None:
+        return value, 1.0
+    moves = node.op_type in ("Reshape", "Transpose")
+    inner, factor = (node.inputs[0], 1.0) if moves else _factor(node)
+    if inner is None:
+        return value, 1.0
+    inner, scale = _unscaled(op, inner)
+    if scale == 1.0 and moves:
+        return value, 1.0
+    return op.again(node, inner, *node.inputs[1:]) if moves else inner, scale * factor
 
 
 def _transposed(op, kt, elem=None):
@@ -461,4 +510,5 @@ def fuse_attention_heads(op, root):
     }
 
 
-EXTENDED = (fuse_attention, push_shape_over_joined_keys, fuse_attention_past, fuse_attention_heads)
+EXTENDED = (push_split_over_products, fuse_attention, push_shape_over_joined_keys, fuse_attention_past,
+            fuse_attention_heads)

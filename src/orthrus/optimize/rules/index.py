@@ -43,6 +43,8 @@ LISTS = {
          "Pow"),
     ),
     "attention.EXTENDED": (
+        ("push_split_over_products",
+         "Reshape<MatMul Reshape<Attention Reshape<orthrus::SoftmaxAttention"),
         ("fuse_attention",
          "MatMul"),
         ("push_shape_over_joined_keys",
