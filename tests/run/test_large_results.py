@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from graphs import info, model
 from onnx import helper
+from skips import needs
 
 import orthrus as ort
 from orthrus import memory
 
-pytestmark = pytest.mark.skipif(memory._mapped(1 << 12) is None, reason="the system maps no private memory")
+pytestmark = [needs("POSIX"), needs("generated code")]
 
 
 @pytest.fixture
