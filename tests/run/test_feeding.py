@@ -256,3 +256,29 @@ def test_texts_among_other_things(others: list[Any], count: int) -> None:
     wanted = [item if isinstance(item, str) else str(item) for item in given[0]]
     assert made.shape == given.shape and made[0].tolist() == wanted
     assert [type(item) for item in made[0]] == [type(item) for item in wanted]
+
+
+def test_nothing_under_a_name_that_is_no_input_is_not_fed() -> None:
+    """As in onnxruntime: programs feed a node's inputs by name, its absent ones ("") with None."""
+    nodes = [helper.make_node("Clip", ["x", "", "most"], ["y"])]
+    x, most, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+                  for name, shape in (("x", [None]), ("most", []), ("y", [None])))
+    made = ort.InferenceSession(model(nodes, [x, most], [y]).SerializeToString())
+    feeds = {"x": np.array([1, 5], F), "most": np.array(3, F)}
+    for _ in range(3):
+        for more in ({"": None}, {"other": None}, {"": None, "other": None}):
+            assert made.run(None, {**feeds, **more})[0].tolist() == [1, 3]
+            assert made.run(["y"], {**more, **feeds})[0].tolist() == [1, 3]
+    for wrong in ({"": feeds["x"]}, {"other": feeds["x"]}):
+        with pytest.raises(InvalidArgument, match="Invalid input name: "):
+            made.run(None, {**feeds, **wrong})
+    with pytest.raises(ValueError, match=r"Required inputs \(\['most'\]\) are missing"):
+        made.run(None, {"x": feeds["x"], "": None})
+    done, errors = threading.Event(), list[str]()
+
+    def told(results: Any, data: Any, error: str) -> None:
+        errors.append(error)
+        done.set()
+
+    made.run_async(None, {**feeds, "": None}, told, None)
+    assert done.wait(60) and errors == [""]

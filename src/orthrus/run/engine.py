@@ -382,6 +382,8 @@ class Engine:
         for name, given in feeds.items():
             known = entries.get(name)
             if known is None:
+                if given is None:
+                    continue
                 raise InvalidArgument(f"Invalid input name: {name}", expected=", ".join(entries),
                                       cure="feed only what session.get_inputs() lists")
             if given is None and name in self._defaulted:
