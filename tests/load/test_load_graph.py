@@ -183,6 +183,34 @@ def test_an_attribute_reference_without_a_value_is_left_out() -> None:
     assert loaded(made).nodes[0].attrs == {}
 
 
+@pytest.mark.parametrize(("declared", "default", "given", "slope"), [
+    ([], None, {"other": 1}, None), ([], None, {"slope": 0.5, "other": [1]}, 0.5),
+    (["slope"], None, {}, None),
+    (["slope"], None, {"slope": 0.5, "other": helper.make_graph([], "empty", [], [])}, 0.5),
+    (["slope"], 0.25, {}, 0.25), ([], 0.25, {"other": "text"}, 0.25),
+    (["other"], 0.25, {"slope": 0.5}, 0.5)])
+def test_a_call_may_give_attributes_that_its_function_lacks_and_leave_out_those_it_has(
+        declared: list[str], default: float | None, given: dict[str, Any], slope: float | None) -> None:
+    inner = node("LeakyRelu", ["x"], ["y"])
+    inner.attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    defaults = [] if default is None else [helper.make_attribute("slope", default)]
+    leaky = function("F", [inner], ["x"], ["y"], attributes=declared, attribute_protos=defaults)
+    outer = function("G", [node("F", ["x"], ["y"], domain="f", **given)], ["x"], ["y"])
+    for name in "FG":
+        call = node(name, ["a"], ["c"], domain="f", **(given if name == "F" else {}))
+        assert loaded(with_functions([call], leaky, outer)).nodes[0].attrs.get("alpha") == slope
+
+
+def test_a_call_without_an_attribute_that_a_node_inside_needs() -> None:
+    inner = node("Cast", ["x"], ["y"])
+    inner.attribute.add(name="to", ref_attr_name="to", type=onnx.AttributeProto.INT)
+    made = with_functions([node("F", ["a"], ["c"], domain="f", name="call")],
+                          function("F", [inner], ["x"], ["y"], attributes=["to"]))
+    with pytest.raises(errors.InvalidGraph, match="Required attribute 'to' is missing.") as raised:
+        load(made)
+    assert "call" in str(raised.value)
+
+
 def test_a_function_in_a_body_and_a_body_in_a_function() -> None:
     branch = helper.make_graph([node("G", ["x"], ["t"], domain="f")], "b", [], [tensor("t", None)])
     choose = function(

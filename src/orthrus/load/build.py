@@ -375,24 +375,13 @@ class Builder:
     # functions
 
     def _call(self, frame: Frame, index: int, proto: Any, function: Any) -> Frame:
+        """The frame of a function's body. As in onnxruntime, attributes that the function does not declare
+        are overlooked, and nodes that refer to a declared one that is not given do without it."""
         what = self._label(frame, index, proto) or f"{proto.op_type}_{index}"
         inputs, outputs = self._inputs(frame, proto), self._outputs(frame, proto)
         opsets = {inline.domain_of(e.domain): e.version for e in function.opset_import}
         versions.check_opsets(opsets, self.released_only)
         given = {a.name: Bound(a, frame) for a in proto.attribute}
-        if unknown := set(given) - set(function.attribute) - {a.name for a in function.attribute_proto}:
-            raise check.invalid(
-                proto,
-                inputs,
-                outputs,
-                f"Unrecognized attribute: {min(unknown)} for operator {proto.op_type}",
-                node=what,
-            )
-        for name in function.attribute:
-            if name not in given:
-                raise check.invalid(
-                    proto, inputs, outputs, f"Required attribute '{name}' is missing.", node=what
-                )
         return expansion(self.pending, frame, proto, function, opsets, given, inputs, outputs, what, None)
 
     def _copy(self, frame: Frame, name: str, target: Value) -> None:
