@@ -514,6 +514,8 @@ class Lowering:
         inputs = [v for v in node.inputs if v is not None]
         if any(v is None for v in node.inputs[:len(inputs)]):
             return No("an input in the middle is absent")
+        if op.alike and len({tuple(self.shape(v)) for v in inputs}) > 1:
+            return No("its inputs have several shapes")
         numbers = {i: number for i, v in enumerate(inputs) if (number := self.number(v)) is not None}
         return self.elementwise(inputs, lambda dtypes: trace(op, node.attrs, dtypes, numbers))
 

@@ -99,12 +99,13 @@ def _parameters(body: Callable[..., Any]) -> list[_Parameter]:
 class Op:
     """One definition. `widen`: float16, bfloat16 and float8 inputs reach the body as float32, and a float32
     result goes back to the type of the first of them. `result`: the element type of every output: "same" as
-    the first input, an ONNX type name, or None where `infer` says it."""
+    the first input, an ONNX type name, or None where `infer` says it. `alike`: an elementwise operator whose
+    inputs have one shape, so that nothing is broadcast."""
 
     def __init__(self, body: Callable[..., Any], *, domain: str = "", since: int | None = None,
                  name: str | None = None, types: dict[str, Sequence[str]] | None = None, widen: bool = False,
                  result: str | None = None, outputs: int | None = 1, tol: float = 2e-6, ufunc: Any = None,
-                 prepared: Sequence[str] = (), optional: Sequence[str] = ()) -> None:
+                 prepared: Sequence[str] = (), optional: Sequence[str] = (), alike: bool = False) -> None:
         stem, _, suffix = body.__name__.rpartition("_")
         older = bool(stem) and suffix.isdigit()
         self.name = name or (stem if older else body.__name__)
@@ -123,7 +124,7 @@ class Op:
         self.prepared = frozenset(prepared)
         self._prepare: Callable[..., dict[str, Any]] | None = None
         self._prepare_takes: frozenset[str] = frozenset()
-        self.broadcasts = False
+        self.broadcasts, self.alike = False, alike
         self._infer: Callable[..., Any] | None = None
         self._samples: Callable[..., Any] | None = None
         for p in _parameters(body):
@@ -260,6 +261,8 @@ class Op:
         call = (lambda *arrays: body(*arrays, **kept)) if kept else body
         if self.broadcasts:
             call = _bounded(call)
+        if self.alike:
+            call = _alike(call, self.name)
         narrow = dtypes is None or any(d is None or d in HALF for d in dtypes)
         if self.result == "same":
             return _same(call, self.widen and narrow)
@@ -281,6 +284,23 @@ def _bounded(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(*arrays)
         return _in_pieces(call, arrays, shape)
     return run
+
+
+def _alike(call: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The inputs have one shape."""
+    def run(*arrays: Any) -> Any:
+        unalike(name, [a.shape for a in arrays if a is not None])
+        return call(*arrays)
+    return run
+
+
+def unalike(name: str, shapes: Sequence[Sequence[Any] | None]) -> None:
+    """Raises ValueError where shapes, as far as they are known, are not one."""
+    known = [s for s in shapes if s is not None]
+    if len({len(s) for s in known}) > 1 or any(
+            len({d for d in sizes if isinstance(d, int)}) > 1 for sizes in zip(*known, strict=False)):
+        found = " and ".join(str(tuple(s)) for s in known)
+        raise ValueError(f"{name} takes inputs of one shape, found {found}")
 
 
 def _in_pieces(call: Callable[..., Any], arrays: Sequence[Any], shape: tuple[int, ...]) -> Any:

@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 
 from ...ir import HALF, TensorType, Type, Value
-from ..define import FLOATS, Samples, broadcast, define, elementwise, normalized_axis, random_array, xp
+from ..define import (
+    FLOATS,
+    Samples,
+    broadcast,
+    define,
+    elementwise,
+    normalized_axis,
+    random_array,
+    unalike,
+    xp,
+)
 from ..functions import scalar, sum_of
 from ..math.arithmetic import Tanh
 
@@ -185,7 +195,7 @@ def Swish(x, *, alpha: float = 1.0):
     return x * xp.sigmoid(alpha * x)
 
 
-@elementwise()
+@elementwise(alike=True)
 def SwiGLU(a, b, *, alpha: float = 1.0):
     """a * sigmoid(alpha * a) * b"""
     return Swish(a, alpha=alpha) * b
@@ -193,10 +203,7 @@ def SwiGLU(a, b, *, alpha: float = 1.0):
 
 @SwiGLU.infer_with
 def _swiglu_type(a: Value, b: Value, **_: Any) -> list[Type]:
-    if a.shape is not None and b.shape is not None and (
-            len(a.shape) != len(b.shape) or any(isinstance(m, int) and isinstance(n, int) and m != n
-                                                for m, n in zip(a.shape, b.shape, strict=True))):
-        raise ValueError(f"SwiGLU takes inputs of one shape, found {a.shape} and {b.shape}")
+    unalike("SwiGLU", [a.shape, b.shape])
     return [TensorType(a.elem, a.shape if a.shape is not None else b.shape)]
 
 
