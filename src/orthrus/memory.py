@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from .limits import OWNERS
 from .locks import lock
 
 LINE = 64
@@ -91,7 +92,10 @@ def handed_out(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         return np.empty(shape, dtype)
     piece = np.frombuffer(pages, np.uint8, size)
     weakref.finalize(piece, _idled, pages).atexit = False
-    return piece.view(dtype).reshape(shape)
+    made = piece.view(dtype).reshape(shape)
+    OWNERS.add(id(made))
+    weakref.finalize(made, OWNERS.discard, id(made)).atexit = False
+    return made
 
 
 def _found(size: int) -> mmap.mmap | None:

@@ -13,9 +13,17 @@ from onnx import helper
 from skips import needs
 
 import orthrus as ort
-from orthrus import memory
+from orthrus import limits, memory
+from orthrus.errors import Fail
+from orthrus.run.config import Config
+from orthrus.run.engine import Engine
 
 pytestmark = [needs("POSIX"), needs("generated code")]
+
+
+GRAPH = model([helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Abs", ["x"], ["z"])],
+              [info("x", shape=[None, 64])],
+              [info("y", shape=[None, 64]), info("z", shape=[None, 64])]).SerializeToString()
 
 
 @pytest.fixture
@@ -23,9 +31,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> ort.InferenceSession:
     memory.release()
     monkeypatch.setattr(memory, "LARGE", 1 << 12)
     monkeypatch.setattr(memory, "_IDLE", 1 << 16)
-    graph = model([helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Abs", ["x"], ["z"])],
-                  [info("x", shape=[None, 64])], [info("y", shape=[None, 64]), info("z", shape=[None, 64])])
-    return ort.InferenceSession(graph.SerializeToString())
+    return ort.InferenceSession(GRAPH)
 
 
 def rows(count: int, start: float = 0.0) -> np.ndarray:
@@ -58,6 +64,20 @@ def test_what_somebody_looks_at_stays(session: ort.InferenceSession) -> None:
     for i, view in enumerate(kept):
         x = rows(32 - i, i)
         np.testing.assert_array_equal(np.asarray(view), np.asarray(LOOKS[i % 4](-x, np.abs(x))))
+
+
+def test_it_counts_as_held(session: ort.InferenceSession) -> None:
+    """By those who add up what a run holds; a view of it does not, nor does what is gone."""
+    y, _ = session.run(None, {"x": rows(32)})
+    made = memory.handed_out((64, 64), np.dtype(np.float32))
+    assert limits.held(made) == made.nbytes and limits.held(made[1:]) == limits.held(made.view(np.int32)) == 0
+    assert limits.held(y) == y.nbytes and y.base is not None
+    before = set(limits.OWNERS)
+    del made
+    assert len(before - limits.OWNERS) == 1
+    engine = Engine(GRAPH, Config(limits=limits.Limits(max_total_bytes=1 << 13)))
+    with pytest.raises(Fail, match="more memory than it may"):
+        engine.run(None, {"x": rows(32)})
 
 
 def test_not_much_lies_idle(session: ort.InferenceSession) -> None:

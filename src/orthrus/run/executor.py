@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import errors
 from ..kernels import Lane, failed, plain, swap_lanes, thread_lanes
-from ..limits import Deadline, Limits, held, over, using
+from ..limits import OWNERS, Deadline, Limits, held, over, using
 from ..locks import lock
 from ..plan import TRASH, Call, Code
 from ..processors import usable
@@ -78,7 +78,7 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
                 slots[write] = y
                 if type(y) is not _ndarray:
                     room -= held(y)
-                elif y.base is None:
+                elif y.base is None or id(y) in OWNERS:
                     room -= y.nbytes if y.dtype is not _text else held(y)
             else:
                 given = (context, *take(slots)) if step.bodies else take(slots)
@@ -88,7 +88,7 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
             for i in frees:
                 if type(dead := slots[i]) is not _ndarray:
                     room += held(dead)
-                elif dead.base is None:
+                elif dead.base is None or id(dead) in OWNERS:
                     room += dead.nbytes if dead.dtype is not _text else held(dead)
                 slots[i] = dead = None
     except Exception as error:

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import knobs
 from ..kernels import HOST, DeviceArray, plain
-from ..limits import Limits, held, over, swap
+from ..limits import OWNERS, Limits, held, over, swap
 from ..plan import Call, Code, Program
 from .dimensions import agree
 from .executor import Context, execute, failure
@@ -138,7 +138,7 @@ class ShortWay:
             for value in values:
                 if type(value) is not np.ndarray:
                     context.room -= held(value)
-                elif value.base is None:
+                elif value.base is None or id(value) in OWNERS:
                     context.room -= value.nbytes
             if context.room < 0:
                 raise over()

@@ -70,8 +70,8 @@ class Body(Function):
     def copied(self, elem: str, source: V, target: V, count: V, vectors: Callable[[], Any]) -> None:
         """Copy `count` elements next to each other: by `vectors()`, or where these are many bytes by the
         processor's own moves of strings, which read no line that they write over. All with AVX-512 have fast
-        ones."""
-        if not self.machine.has("avx512f"):
+        ones; one that checks what is read and written looks at vectors alone."""
+        if self.machine.checked or not self.machine.has("avx512f"):
             vectors()
             return
         size = count * BYTES[elem]
