@@ -282,9 +282,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "Mod": [{"fmod": 0}, {"fmod": 1}], "Shrink": [{}, {"bias": 0.5}],
     "IsInf": [{}, {"detect_negative": 0}, {"detect_positive": 0}],
     "ParametricSoftplus": [{"alpha": 0.5, "beta": 2.0}]}
-REFUSED = {("Div", "integer"), ("Mod", "integer"),
-           *((name, "float64") for name in ("Mod", "Pow"))}
-"""What is not traced: divisors that may be zero, and functions that there are not of float64."""
+REFUSED = {("Div", "integer"), ("Mod", "integer"), ("Pow", "float64")}
+"""What is not traced: divisors that may be zero, and a function that there is not of float64."""
 
 
 def types_of(op: Any) -> list[str]:

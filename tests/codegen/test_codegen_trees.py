@@ -144,7 +144,7 @@ def test_deep_trees_continue_in_links() -> None:
         np.testing.assert_allclose(y, forest.scores(x, "SUM")[0], rtol=2e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("count, kind", [(100, packing.PackedForest), (4, packing.FewTrees)])
+@pytest.mark.parametrize("count, kind", [(100, packing.PackedForest), (1, packing.FewTrees)])
 def test_division_into_blocks_changes_no_bit(count: int, kind: type) -> None:
     rng = np.random.default_rng(5)
     made = Growing(rng, 20, ("BRANCH_LEQ",), False)

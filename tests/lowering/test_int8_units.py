@@ -26,7 +26,7 @@ MOVES: dict[str, tuple[list[Step], str]] = {
     "gather": ([("Gather", ("d", "rows"), "f", {"axis": 1})], "gather"),
     "gather elements": ([("GatherElements", ("d", "places"), "f", {"axis": 0})], ""),
     "transpose": ([("Transpose", ("d",), "f", {"perm": [2, 0, 1]})], "turned"),
-    "split": ([("Split", ("d",), "f g", {"axis": 2, "num_outputs": 2})], "short_rows"),
+    "split": ([("Split", ("d",), "f g", {"axis": 2, "num_outputs": 2})], "loop"),
     "resize": ([("Resize", ("d", "", "factors"), "f", {"mode": "nearest"})], "resize_nearest"),
 }
 HELD = {"half": np.float32(0.5), "low": np.float32(-1), "rows": np.array([2, 0, -1]),
