@@ -27,7 +27,7 @@ from .emit import (
 )
 from .spec import ENTRY
 
-_MANY = 1 << 12
+_MANY = 1 << 13
 """Bytes from which on moves of strings are faster than vectors."""
 _MOVED = "={di},={si},={cx},0,1,2,~{memory},~{dirflag},~{fpsr},~{flags}"
 
