@@ -18,6 +18,7 @@ from ...write.emit import F32, I32, I64, V, vec
 from ...write.expr import LLVM
 from ...write.spec import Spec
 from ...write.template import template
+from .arrays import ForestArrays, joining
 
 if TYPE_CHECKING:
     from .packing import Splits
@@ -39,10 +40,7 @@ def few_trees(f: Body, x: V, x_row: V, rows: V, block: V, y: V, trees: V, sectio
     `FewTrees`."""
     lanes = f.machine.lanes(4)
     mask = f.mask(lanes, width) if wide else None
-    neutral = f.const(vec(F32, lanes) if wide else F32, {"sum": 0.0, "min": np.inf, "max": -np.inf}[join])
-
-    def joined(a: V, b: V) -> V:
-        return a + b if join == "sum" else f.fast_min(a, b) if join == "min" else f.fast_max(a, b)
+    neutral, joined = joining(f, join, vec(F32, lanes) if wide else F32)
 
     def child(at: V, row: V) -> V:
         feature, threshold = f.cast(f.load(I32, nodes, at), I64), f.load(F32, nodes, at + 1)
@@ -103,17 +101,9 @@ def are_few(trees: int, height: int, lanes: int) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class FewTrees:
+class FewTrees(ForestArrays):
     """A forest as `few_trees` reads it. A node's second child, the first's neighbour, is where its test is
-    passed; a leaf's test is never passed and it is its own first child. `spoken`, `mentioned`: see
-    `PackedForest`."""
-
-    params: tuple[tuple[str, Any], ...]
-    width: int
-    arrays: dict[str, np.ndarray]
-    spoken: np.ndarray
-    mentioned: np.ndarray
-    inputs: int
+    passed; a leaf's test is never passed and it is its own first child."""
 
     def spec(self, dtype: str) -> Spec:
         """The kernel for features of a type."""

@@ -14,6 +14,7 @@ import numpy as np
 from ....records import dataclass
 from ...machines.machine import Machine
 from ...write.spec import Spec
+from .arrays import ForestArrays
 from .few import FewTrees, are_few, pack
 from .walk import BATCH, SIGN, TOP, WAYS, forest_rows
 
@@ -47,19 +48,12 @@ class Splits:
 
 
 @dataclass(frozen=True, eq=False)
-class PackedForest:
-    """A forest as `forest_rows` reads it: its parameters and arrays. `spoken[t]`: every row meets a leaf for
-    target t, `mentioned[t]`: some leaf is for it."""
+class PackedForest(ForestArrays):
+    """A forest as `forest_rows` reads it."""
 
-    params: tuple[tuple[str, Any], ...]
     lanes: int
     columns: int
     pitch: int
-    width: int
-    arrays: dict[str, np.ndarray]
-    spoken: np.ndarray
-    mentioned: np.ndarray
-    inputs: int
 
     def spec(self, dtype: str) -> Spec:
         """The kernel for features of a type."""
@@ -270,8 +264,8 @@ def plan(machine: Machine, forest: Forest, aggregate: str) -> Packed | str:
               "groups": np.array(grow.records, np.int64).reshape(-1, BATCH + 2), "sections": sections,
               "links": grow.links, "last": grow.last, "weights": dense}
     params = {"bits": bits, "held": held, "chained": bool(grow.links.size), "wide": wide, "join": join}
-    return PackedForest(tuple(params.items()), lanes, columns, (held or columns) * lanes, dense.shape[1],
-                        arrays, spoken, mentioned, int(s.features.max()) + 1)
+    return PackedForest(tuple(params.items()), dense.shape[1], arrays, spoken, mentioned,
+                        int(s.features.max()) + 1, lanes, columns, (held or columns) * lanes)
 
 
 def _signed(words: np.ndarray) -> np.ndarray:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from ...write.body import Body
 from ...write.emit import F32, I32, I64, V, vec
 from ...write.expr import LLVM
 from ...write.template import template
+from .arrays import joining
 
 TOP = 3
 """Levels that are chosen from whole vectors."""
@@ -68,10 +67,7 @@ def forest_rows(f: Body, x: V, x_row: V, rows: V, block: V, y: V, columns: V, fe
     pitch = f.i64(held * lanes) if held else columns * lanes
     sums = f.gep(f.scratch, block * pitch, I32)
     lane = f.const(ints, list(range(lanes)))
-    neutral = f.const(floats, {"sum": 0.0, "min": np.inf, "max": -np.inf}[join])
-
-    def joined(a: V, b: V) -> V:
-        return a + b if join == "sum" else f.fast_min(a, b) if join == "min" else f.fast_max(a, b)
+    neutral, joined = joining(f, join, floats)
 
     def each(n: V, body: Callable[[V, int], None]) -> None:
         """Run body(first, how many) over n rows."""
